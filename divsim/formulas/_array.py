@@ -1,0 +1,56 @@
+"""The one file that knows about array libraries: dispatch, lifting, gathering. No formula lives here."""
+
+from typing import Any, TypeAlias
+
+import array_api_compat
+
+Array: TypeAlias = Any
+"""An array of NumPy, torch, or the symbolic namespace of `derivations`; shapes are in the docstrings."""
+
+
+def namespace(*arrays: Array) -> Any:
+    """The array-API namespace that the arrays share (NumPy, torch, or any `__array_namespace__`)."""
+    return array_api_compat.array_namespace(*arrays)
+
+
+def detach(array: Array) -> Array:
+    """The same values outside the autograd graph; arrays without one pass through."""
+    return array.detach() if hasattr(array, "detach") else array
+
+
+def lift(array: Array) -> Array:
+    """float16 and bfloat16 to float32, before any difference is taken; float32 and float64 stay."""
+    xp = namespace(array)
+    if array.dtype in (xp.float32, xp.float64):
+        return array
+    return xp.astype(array, xp.float32)
+
+
+def take(array: Array, index: Array) -> Array:
+    """`array[..., index]`: (..., L) and (...) int -> (...)."""
+    xp = namespace(array)
+    return xp.take_along_axis(array, index[..., None], axis=-1)[..., 0]
+
+
+def append(array: Array, last: Array) -> Array:
+    """One more cell: (..., L) and (...) -> (..., L + 1)."""
+    xp = namespace(array)
+    return xp.concat([array, last[..., None]], axis=-1)
+
+
+def largest(array: Array, count: int) -> Array:
+    """Indices of the `count` largest entries, descending: (..., V) -> (..., count) int64."""
+    xp = namespace(array)
+    if hasattr(xp, "topk"):  # torch: selects without sorting everything
+        return xp.topk(array, count, dim=-1).indices
+    return xp.argsort(array, axis=-1, descending=True, stable=True)[..., :count]
+
+
+def fill_at(array: Array, index: Array, value: float) -> Array:
+    """A copy of `array` (..., V) that holds `value` at `index` (..., L)."""
+    if hasattr(array, "scatter"):  # torch
+        return array.scatter(-1, index, value)
+    xp = namespace(array)
+    filled = xp.asarray(array, copy=True)
+    xp.put_along_axis(filled, index, value, axis=-1)
+    return filled

@@ -1,0 +1,137 @@
+"""Checks at the door: each error names the argument, the value and the remedy. Formulas never check."""
+
+import math
+from collections.abc import Collection, Mapping
+
+from ._array import Array, namespace
+
+SUM_TOLERANCE = 1e-3
+"""How far a row of float32 or float64 probabilities may sum from 1: rounding is below, mistakes are above."""
+
+
+def sum_tolerance(dtype_eps: float) -> float:
+    """The tolerance of a row sum for inputs of a given machine epsilon: half precision rounds more."""
+    return max(SUM_TOLERANCE, 16 * dtype_eps)
+
+
+def require_one_library(arrays: Mapping[str, Array]) -> None:
+    """All named arrays come from one array library."""
+    try:
+        namespace(*arrays.values())
+    except TypeError as error:
+        kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in arrays.items())
+        raise TypeError(f"arrays must come from one library, got {kinds}; convert them to one") from error
+
+
+def require_floating(arrays: Mapping[str, Array]) -> None:
+    """All named arrays hold real floating numbers of one dtype."""
+    for name, value in arrays.items():
+        if "float" not in str(value.dtype):
+            raise TypeError(
+                f"{name} must hold floating log-probabilities, got {value.dtype}; take the log first"
+            )
+    if len({value.dtype for value in arrays.values()}) > 1:
+        listed = ", ".join(f"{name}: {value.dtype}" for name, value in arrays.items())
+        raise TypeError(f"dtypes must agree, got {listed}; convert the arrays to one dtype")
+
+
+def require_shape(name: str, array: Array, shape: tuple[int, ...], meaning: str) -> None:
+    """`array` has exactly this shape."""
+    if tuple(array.shape) != tuple(shape):
+        raise ValueError(f"{name} must have shape {tuple(shape)} ({meaning}), got {tuple(array.shape)}")
+
+
+def require_integer(name: str, array: Array) -> None:
+    """`array` holds integers."""
+    if "int" not in str(array.dtype):
+        raise TypeError(f"{name} must hold integer token ids, got {array.dtype}; convert it")
+
+
+def require_bool(name: str, array: Array) -> None:
+    """`array` holds booleans."""
+    if "bool" not in str(array.dtype):
+        raise TypeError(f"{name} must be boolean, got {array.dtype}; compare it with 0 first")
+
+
+def require(ok: Array, name: str, values: Array, problem: str, remedy: str) -> None:
+    """Every entry of `ok` holds; otherwise name the first place and value where it does not."""
+    xp = namespace(ok)
+    if bool(xp.all(ok)):
+        return
+    place = tuple(int(axis[0]) for axis in xp.nonzero(xp.reshape(~ok, ok.shape or (1,))))
+    index = place[: len(values.shape)]
+    value = float(values[index]) if values.shape else float(values)
+    where = f" at {list(index)}" if values.shape else ""
+    raise ValueError(f"{name} {problem}, got {value:g}{where}; {remedy}")
+
+
+def require_log_probs(name: str, array: Array, tolerance: float) -> None:
+    """Entries are log-probabilities: not NaN, not above 0 by more than rounding."""
+    xp = namespace(array)
+    require(
+        ~xp.isnan(array), name, array, "must not be NaN at a response position", "mask it with is_response"
+    )
+    require(
+        array <= tolerance, name, array, "must be log-probabilities (<= 0, natural log)",
+        "normalise logits with log_softmax",
+    )  # fmt: skip
+
+
+def require_row_sums(name: str, sums: Array, tolerance: float, exactly: bool) -> None:
+    """Rows of probabilities sum to 1, or to at most 1 where some tokens are hidden."""
+    xp = namespace(sums)
+    ok = xp.abs(sums - 1) <= tolerance if exactly else sums <= 1 + tolerance
+    problem = (
+        "must sum to 1 over the vocabulary" if exactly else "must sum to at most 1 over the retained tokens"
+    )
+    require(ok, name, sums, problem, "pass normalised natural log-probabilities (log_softmax)")
+
+
+def require_logits(name: str, logits: Array) -> None:
+    """Logits are below +inf, not NaN, and not all -inf in a row."""
+    xp = namespace(logits)
+    remedy = "mask padding with is_response"
+    require(logits < xp.inf, name, logits, "must be finite or -inf", remedy)
+    peak = xp.max(logits, axis=-1)
+    require(peak > -xp.inf, name, peak, "must have a finite entry in each row", remedy)
+
+
+def require_token_ids(name: str, ids: Array, vocab_size: int) -> None:
+    """Token ids lie in the vocabulary."""
+    ok = (ids >= 0) & (ids < vocab_size)
+    require(ok, name, ids, f"must be a token id in [0, {vocab_size})", "mask padding with is_response")
+
+
+def require_distinct(name: str, ids: Array) -> None:
+    """No id stands twice in a row."""
+    xp = namespace(ids)
+    ascending = xp.sort(ids, axis=-1)
+    ok = ascending[..., 1:] != ascending[..., :-1]
+    require(
+        ok,
+        name,
+        ascending[..., 1:],
+        "must not name a token twice in a row",
+        "pass the K likeliest tokens once each",
+    )
+
+
+def require_possible(name: str, log_prob: Array) -> None:
+    """The sampled token has positive probability under the policy that sampled it."""
+    xp = namespace(log_prob)
+    require(
+        log_prob > -xp.inf, name, log_prob, "must be finite: a sampled token had positive probability",
+        "check that tokens and log-probabilities are aligned and come from the sampling distribution itself",
+    )  # fmt: skip
+
+
+def require_positive(name: str, value: float, unit: str) -> None:
+    """A radius or width is a finite number > 0."""
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be a finite number > 0 ({unit}), got {value}")
+
+
+def require_known(name: str, value: str, known: Collection[str]) -> None:
+    """A name is one of a table's."""
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")

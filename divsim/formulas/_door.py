@@ -1,0 +1,129 @@
+"""What every `View` constructor does at its door: lift, detach, neutralise padding, then validate."""
+
+from collections.abc import Mapping
+
+from . import _checks as checks
+from ._array import Array, detach, lift, namespace, take
+from .support import Record
+
+
+def admit_policies(
+    log_mu: Array, log_pi: Array, action: Array, is_response: Array | None, check: bool
+) -> tuple[Array, Array, Array]:
+    """Whole policies (..., V) and the sampled tokens, clean: log_mu, log_pi, action."""
+    named = {"log_mu": log_mu, "log_pi": log_pi}
+    tolerance, is_response = _enter(named, tuple(log_pi.shape[:-1]), is_response)
+    xp = namespace(log_mu, log_pi)
+    checks.require_shape("log_mu", log_mu, log_pi.shape, "that of log_pi")
+    action = _admit_ids("action", action, tuple(log_pi.shape[:-1]), is_response)
+    log_mu, log_pi = (_neutral_row(lift(detach(x)), is_response) for x in (log_mu, log_pi))
+    if check:
+        checks.require_token_ids("action", action, log_pi.shape[-1])
+        for name, rows in (("log_mu", log_mu), ("log_pi", log_pi)):
+            checks.require_log_probs(name, rows, tolerance)
+            checks.require_row_sums(name, xp.sum(xp.exp(rows), axis=-1), tolerance, exactly=True)
+        checks.require_possible("log_mu of the sampled token", take(log_mu, action))
+    return log_mu, log_pi, action
+
+
+def admit_sampled(
+    log_mu_k: Array, log_pi_k: Array, is_response: Array | None, check: bool
+) -> tuple[Array, Array]:
+    """The sampled tokens' log-probabilities (...), clean: log_mu_k, log_pi_k."""
+    named = {"log_mu_k": log_mu_k, "log_pi_k": log_pi_k}
+    tolerance, is_response = _enter(named, tuple(log_pi_k.shape), is_response)
+    checks.require_shape("log_mu_k", log_mu_k, log_pi_k.shape, "that of log_pi_k")
+    log_mu_k, log_pi_k = (_neutral(lift(detach(x)), is_response, 0.0) for x in (log_mu_k, log_pi_k))
+    if check:
+        checks.require_log_probs("log_mu_k", log_mu_k, tolerance)
+        checks.require_log_probs("log_pi_k", log_pi_k, tolerance)
+        checks.require_possible("log_mu_k", log_mu_k)
+    return log_mu_k, log_pi_k
+
+
+def admit_record(
+    pi_logits: Array, record: Record, is_response: Array | None, check: bool
+) -> tuple[Array, Record]:
+    """A trainer's logits (..., V) and an engine's record, clean; the record in the logits' lifted dtype."""
+    shape, vocab_size = tuple(pi_logits.shape[:-1]), pi_logits.shape[-1]
+    said = {"log_mu_k": record.log_mu_k, "top_log_mu": record.top_log_mu}
+    tolerance, is_response = _enter(said, shape, is_response)
+    checks.require_floating({"pi_logits": pi_logits})
+    checks.require_shape("log_mu_k", record.log_mu_k, shape, "that of pi_logits without V")
+    record_shape = (*shape, record.top_ids.shape[-1])
+    checks.require_shape("top_log_mu", record.top_log_mu, record_shape, "that of top_ids")
+    pi_logits = _neutral_row(lift(detach(pi_logits)), is_response)
+    xp = namespace(pi_logits, record.log_mu_k)
+
+    def like_logits(log_mu: Array) -> Array:
+        return xp.astype(lift(detach(log_mu)), pi_logits.dtype)
+
+    ids = _admit_ids("top_ids", record.top_ids, record_shape, is_response[..., None])
+    distinct = xp.arange(ids.shape[-1], device=ids.device, dtype=ids.dtype)  # neutral rows need distinct ids
+    clean = Record(
+        action=_admit_ids("action", record.action, shape, is_response),
+        log_mu_k=_neutral(like_logits(record.log_mu_k), is_response, 0.0),
+        top_ids=xp.where(is_response[..., None], ids, distinct),
+        top_log_mu=_neutral_row(like_logits(record.top_log_mu), is_response),
+    )
+    if check:
+        _check_record(pi_logits, clean, vocab_size, tolerance)
+    return pi_logits, clean
+
+
+def _check_record(pi_logits: Array, record: Record, vocab_size: int, tolerance: float) -> None:
+    xp = namespace(pi_logits)
+    checks.require_logits("pi_logits", pi_logits)
+    checks.require_token_ids("action", record.action, vocab_size)
+    checks.require_token_ids("top_ids", record.top_ids, vocab_size)
+    checks.require_distinct("top_ids", record.top_ids)
+    checks.require_log_probs("log_mu_k", record.log_mu_k, tolerance)
+    checks.require_log_probs("top_log_mu", record.top_log_mu, tolerance)
+    checks.require_possible("log_mu_k", record.log_mu_k)
+    is_top = record.top_ids == record.action[..., None]
+    said_twice = xp.where(is_top, xp.exp(record.top_log_mu), xp.zeros_like(record.top_log_mu))
+    extra = xp.where(xp.any(is_top, axis=-1), 0 * record.log_mu_k, xp.exp(record.log_mu_k))
+    checks.require_row_sums(
+        "top_log_mu", xp.sum(xp.exp(record.top_log_mu), axis=-1) + extra, tolerance, False
+    )
+    gap = xp.abs(xp.sum(said_twice, axis=-1) - xp.exp(record.log_mu_k))
+    checks.require(
+        (gap <= tolerance) | ~xp.any(is_top, axis=-1), "log_mu_k", record.log_mu_k,
+        "must equal top_log_mu at the same token", "check that tokens and records are aligned",
+    )  # fmt: skip
+
+
+def _enter(
+    named: Mapping[str, Array], shape: tuple[int, ...], is_response: Array | None
+) -> tuple[float, Array]:
+    """Types and shapes; the tolerance of a row sum; is_response as a boolean array."""
+    checks.require_one_library(named)
+    checks.require_floating(named)
+    first = next(iter(named.values()))
+    xp = namespace(first)
+    if is_response is None:
+        is_response = xp.ones(shape, dtype=xp.bool, device=first.device)
+    checks.require_bool("is_response", is_response)
+    checks.require_shape("is_response", is_response, shape, "one entry a token")
+    return checks.sum_tolerance(float(xp.finfo(first.dtype).eps)), is_response
+
+
+def _admit_ids(name: str, ids: Array, shape: tuple[int, ...], is_response: Array) -> Array:
+    checks.require_integer(name, ids)
+    checks.require_shape(name, ids, shape, "one token id each")
+    xp = namespace(ids)
+    ids = xp.astype(ids, xp.int64)
+    return xp.where(is_response, ids, xp.zeros_like(ids))
+
+
+def _neutral(values: Array, is_response: Array, value: float) -> Array:
+    xp = namespace(values)
+    return xp.where(is_response, values, xp.full_like(values, value))
+
+
+def _neutral_row(rows: Array, is_response: Array) -> Array:
+    """Rows of padding become the policy that always says token 0."""
+    xp = namespace(rows)
+    is_first = xp.arange(rows.shape[-1], device=rows.device) == 0
+    certain = xp.where(is_first, xp.zeros_like(rows), xp.full_like(rows, -xp.inf))
+    return xp.where(is_response[..., None], rows, certain)

@@ -1,0 +1,62 @@
+r"""The ratio band of a binary divergence: which ratios of the sampled token stay within a radius.
+
+With mu_k = p fixed, every f-divergence is smallest when the other tokens are rescaled in proportion, and that
+smallest value is the binary divergence. So `binary D <= delta` is an interval of ratios around 1.
+"""
+
+from collections.abc import Callable
+
+from ._array import Array, namespace
+from .divergences import Divergence
+from .softmax import log_mass
+
+BISECTIONS = 60
+"""Halvings of the band's bracket: 2^-60 of its width is below float64 rounding."""
+
+
+def band(divergence: Divergence, log_mu_k: Array, delta: float) -> tuple[Array, Array]:
+    r"""The band [low, high] of ratios r with binary D((p, 1-p), (rp, 1-rp)) <= delta.
+
+    TV: 1 -+ delta / p; chi2(pi || mu): 1 -+ sqrt(delta (1 - p) / p); KL has no closed form. All are clipped to
+    the reachable [0, 1/p].
+
+    Args:
+      divergence: any record whose binary value grows away from r = 1.
+      log_mu_k: (...) behaviour log-probability of the sampled token, nats.
+      delta: radius > 0, in the divergence's unit.
+
+    Returns: (low, high), each (...).
+    Source: [BandPO] section 3 (the reduction); found by bisection here.
+
+    >>> import numpy as np
+    >>> from divsim.formulas import FORWARD_KL, TV
+    >>> [round(float(end), 3) for end in band(TV, np.log(np.array(0.5)), 0.05)]
+    [0.9, 1.1]
+    >>> [round(float(end), 3) for end in band(FORWARD_KL, np.log(np.array(0.1)), 0.05)]
+    [0.313, 2.201]
+    """
+    xp = namespace(log_mu_k)
+    p = xp.exp(log_mu_k)
+    one = xp.ones_like(p)
+
+    def inside(ratio: Array) -> Array:
+        return divergence.measure(_binary(p), _binary(xp.clip(ratio * p, max=1.0))) <= delta
+
+    return _edge(inside, one, 0 * p), _edge(inside, one, one / p)
+
+
+def _binary(probability: Array) -> Array:
+    xp = namespace(probability)
+    return log_mass(xp.stack([probability, 1 - probability], axis=-1))
+
+
+def _edge(inside: Callable[[Array], Array], near: Array, far: Array) -> Array:
+    """The last point inside on the way from `near` (inside) to `far`."""
+    xp = namespace(near)
+    reached = inside(far)
+    within, beyond = near, far
+    for _ in range(BISECTIONS):
+        middle = (within + beyond) / 2
+        is_inside = inside(middle)
+        within, beyond = xp.where(is_inside, middle, within), xp.where(is_inside, beyond, middle)
+    return xp.where(reached, far, within)

@@ -1,0 +1,58 @@
+"""What a mask did to a batch, as shares of tokens: drop rates by case, disagreement, what was not proven.
+
+Shares are taken over response tokens with A != 0: a token without a push can be neither dropped nor kept. A
+share over no tokens is NaN, not 0.
+"""
+
+from ._array import Array, namespace
+from .rules import Decision
+
+
+def share(part: Array, whole: Array) -> Array:
+    """The share of `whole` that is also in `part`: bool arrays of one shape -> 0-d; NaN if `whole` is empty.
+
+    >>> import numpy as np
+    >>> float(share(np.array([True, False, True]), np.array([True, True, False])))
+    0.5
+    """
+    xp = namespace(part)
+    count = xp.sum(xp.astype(whole, xp.float64))
+    hits = xp.sum(xp.astype(part & whole, xp.float64))
+    return xp.where(count > 0, hits / xp.clip(count, min=1.0), xp.nan)
+
+
+def diagnostics(decision: Decision) -> dict[str, Array]:
+    """Shares of a decision over its response tokens with A != 0, each a 0-d array in [0, 1] or NaN.
+
+    Keys: `far`; `drop`, and `drop_` by sign of A (`raised`: A > 0, `lowered`: A < 0), by direction (`above`:
+    outward with A > 0, `below`: outward with A < 0, `inward`: not outward by the ratio) of the ratio test;
+    `disagree`: far tokens on which the rule's direction differs from the ratio test's; `uncertified`: far
+    tokens whose sign was not proven (absent for rules that prove nothing).
+
+    Args: decision: any rule's.
+    Source: definitions here.
+
+    >>> import numpy as np
+    >>> from divsim.formulas import View, ppo_clip
+    >>> view = View.sampled(np.log([0.2, 0.2, 0.2]), np.log([0.4, 0.4, 0.2]), vocab_size=10)
+    >>> rates = diagnostics(ppo_clip()(view, np.array([1.0, -1.0, 0.0])))
+    >>> {name: float(rate) for name, rate in rates.items() if name in ("drop", "drop_raised", "drop_lowered")}
+    {'drop': 0.5, 'drop_raised': 1.0, 'drop_lowered': 0.0}
+    """
+    pushed = decision.is_response & (decision.advantage != 0)
+    raised, lowered = decision.advantage > 0, decision.advantage < 0
+    drop, by_ratio = ~decision.keep, decision.ratio_outward
+    far = pushed & decision.far
+    rates = {
+        "far": share(decision.far, pushed),
+        "drop": share(drop, pushed),
+        "drop_raised": share(drop, pushed & raised),
+        "drop_lowered": share(drop, pushed & lowered),
+        "drop_above": share(drop, pushed & by_ratio & raised),
+        "drop_below": share(drop, pushed & by_ratio & lowered),
+        "drop_inward": share(drop, pushed & ~by_ratio),
+        "disagree": share(decision.outward ^ by_ratio, far),
+    }
+    if decision.certified is not None:
+        rates["uncertified"] = share(~decision.certified, far)
+    return rates
