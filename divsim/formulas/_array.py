@@ -43,7 +43,11 @@ def largest(array: Array, count: int) -> Array:
     xp = namespace(array)
     if hasattr(xp, "topk"):  # torch: selects without sorting everything
         return xp.topk(array, count, dim=-1).indices
-    return xp.argsort(array, axis=-1, descending=True, stable=True)[..., :count]
+    if not hasattr(xp, "argpartition") or count == array.shape[-1]:
+        return xp.argsort(array, axis=-1, descending=True, stable=True)[..., :count]
+    chosen = xp.argpartition(array, array.shape[-1] - count, axis=-1)[..., -count:]  # NumPy: likewise
+    order = xp.argsort(xp.take_along_axis(array, chosen, axis=-1), axis=-1, descending=True)
+    return xp.take_along_axis(chosen, order, axis=-1)
 
 
 def fill_at(array: Array, index: Array, value: float) -> Array:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
+from numbers import Real
 
 from ._array import Array, namespace
 
@@ -127,6 +128,8 @@ def require_possible(name: str, log_prob: Array) -> None:
 
 def require_positive(name: str, value: float, unit: str) -> None:
     """A radius or width is a finite number > 0."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number > 0 ({unit}), got {value!r}")
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be a finite number > 0 ({unit}), got {value}")
 

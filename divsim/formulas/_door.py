@@ -97,7 +97,7 @@ def _enter(
     named: Mapping[str, Array], shape: tuple[int, ...], is_response: Array | None
 ) -> tuple[float, Array]:
     """Types and shapes; the tolerance of a row sum; is_response as a boolean array."""
-    checks.require_one_library(named)
+    checks.require_one_library(dict(named) | ({} if is_response is None else {"is_response": is_response}))
     checks.require_floating(named)
     first = next(iter(named.values()))
     xp = namespace(first)

@@ -4,21 +4,22 @@ With mu_k = p fixed, every f-divergence is smallest when the other tokens are re
 smallest value is the binary divergence. So `binary D <= delta` is an interval of ratios around 1.
 """
 
+import math
 from collections.abc import Callable
 
 from ._array import Array, namespace
 from .divergences import Divergence
 from .softmax import log_mass
 
-BISECTIONS = 60
-"""Halvings of the band's bracket: 2^-60 of its width is below float64 rounding."""
+BISECTIONS = 64
+"""Halvings of the band's bracket: 2^-64 of its width is below float64 rounding."""
 
 
 def band(divergence: Divergence, log_mu_k: Array, delta: float) -> tuple[Array, Array]:
     r"""The band [low, high] of ratios r with binary D((p, 1-p), (rp, 1-rp)) <= delta.
 
-    TV: 1 -+ delta / p; chi2(pi || mu): 1 -+ sqrt(delta (1 - p) / p); KL has no closed form. All are clipped to
-    the reachable [0, 1/p].
+    TV: 1 -+ delta / p; chi2(pi || mu): 1 -+ sqrt(delta (1 - p) / p); KL has no closed form. All are clipped
+    to the reachable [0, 1/p], and to the range of the dtype.
 
     Args:
       divergence: any record whose binary value grows away from r = 1.
@@ -36,22 +37,26 @@ def band(divergence: Divergence, log_mu_k: Array, delta: float) -> tuple[Array, 
     [0.313, 2.201]
     """
     xp = namespace(log_mu_k)
-    p = xp.exp(log_mu_k)
-    one = xp.ones_like(p)
+    behaviour = _binary(log_mu_k)
 
-    def inside(ratio: Array) -> Array:
-        return divergence.measure(_binary(p), _binary(xp.clip(ratio * p, max=1.0))) <= delta
+    def inside(log_ratio: Array) -> Array:
+        return divergence.measure(behaviour, _binary(xp.clip(log_mu_k + log_ratio, max=0.0))) <= delta
 
-    return _edge(inside, one, 0 * p), _edge(inside, one, one / p)
+    zero = xp.zeros_like(log_mu_k)
+    low = _edge(lambda ratio: inside(log_mass(ratio)), zero + 1, zero)
+    log_high = _edge(inside, zero, -log_mu_k)
+    largest = math.floor(math.log(float(xp.finfo(log_mu_k.dtype).max)))
+    return low, xp.exp(xp.clip(log_high, max=largest))
 
 
-def _binary(probability: Array) -> Array:
-    xp = namespace(probability)
-    return log_mass(xp.stack([probability, 1 - probability], axis=-1))
+def _binary(log_probability: Array) -> Array:
+    """The sampled token and the rest: (...) -> (..., 2), nats."""
+    xp = namespace(log_probability)
+    return xp.stack([log_probability, log_mass(-xp.expm1(log_probability))], axis=-1)
 
 
 def _edge(inside: Callable[[Array], Array], near: Array, far: Array) -> Array:
-    """The last point inside on the way from `near` (inside) to `far`."""
+    """The last point inside on the way from `near`, which is inside, to `far`."""
     xp = namespace(near)
     reached = inside(far)
     within, beyond = near, far

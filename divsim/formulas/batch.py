@@ -25,21 +25,25 @@ def group_advantage(
 
     Returns: (..., G).
     Errors: ValueError for a non-finite reward of a scored sample.
-    Source: GRPO and Dr. GRPO, see REFERENCES.md [GRPO], [DrGRPO].
+    Source: [GRPO], [DrGRPO].
 
     >>> import numpy as np
     >>> group_advantage(np.array([[1.0, 0.0], [5.0, 5.0]]), divide_by_std=True).round(4).tolist()
     [[0.7071, -0.7071], [0.0, 0.0]]
     """
+    checks.require_one_library({"reward": reward} | ({} if is_scored is None else {"is_scored": is_scored}))
     xp = namespace(reward)
     counted = xp.ones_like(reward, dtype=xp.bool) if is_scored is None else is_scored
     checks.require_bool("is_scored", counted)
     checks.require_shape("is_scored", counted, tuple(reward.shape), "that of reward")
     remedy = "mark it unscored with is_scored"
     checks.require(xp.isfinite(reward) | ~counted, "reward", reward, "must be finite", remedy)
+    checks.require_positive("eps", eps, "the reward's unit")
     zero = xp.zeros_like(reward)
     count = xp.sum(xp.astype(counted, reward.dtype), axis=-1, keepdims=True)
-    known = xp.where(counted, reward, zero)
+    # Measured from the group's best, so that equal rewards give exactly 0 and not a rounding of it.
+    best = xp.max(xp.where(counted, reward, -xp.inf), axis=-1, keepdims=True)
+    known = xp.where(counted, reward - best, zero)
     mean = xp.sum(known, axis=-1, keepdims=True) / xp.clip(count, min=1.0)
     centred = xp.where(counted, known - mean, zero)
     if not divide_by_std:
@@ -94,6 +98,7 @@ def loss_weights(is_response: Array, aggregation: str = "token_mean", horizon: i
     [[0.5, 0.0], [0.25, 0.25]]
     """
     checks.require_known("aggregation", aggregation, AGGREGATIONS)
+    checks.require_one_library({"is_response": is_response})
     checks.require_bool("is_response", is_response)
     return AGGREGATIONS[aggregation](is_response, horizon)
 
@@ -105,6 +110,8 @@ def aggregate(values: Array, weights: Array) -> Array:
     >>> float(aggregate(np.array([[2.0, np.nan]]), np.array([[1.0, 0.0]])))
     2.0
     """
+    checks.require_one_library({"values": values, "weights": weights})
+    checks.require_shape("values", values, tuple(weights.shape), "that of weights")
     xp = namespace(values, weights)
     weights = xp.astype(weights, values.dtype)
     return xp.sum(weights * xp.where(weights == 0, xp.zeros_like(values), values))

@@ -11,7 +11,9 @@ from ._array import Array, namespace
 
 
 def pinsker(kl: Array) -> Array:
-    """Pinsker: TV <= sqrt(KL / 2). (...) nats -> (...), not capped at 1. Source: derivations, T8.
+    """Pinsker: TV <= sqrt(KL / 2). (...) nats -> (...), not capped at 1.
+
+    Source: [Pinsker]; derivations, T8.
 
     >>> import numpy as np
     >>> float(pinsker(np.array(0.08)))
@@ -21,7 +23,9 @@ def pinsker(kl: Array) -> Array:
 
 
 def bretagnolle_huber(kl: Array) -> Array:
-    """Bretagnolle-Huber: TV <= sqrt(1 - e^-KL), the sharper one above KL = 1.5936. Source: derivations, T8.
+    """Bretagnolle-Huber: TV <= sqrt(1 - e^-KL), the sharper one above KL = 1.5936.
+
+    Source: [Pinsker]; derivations, T8.
 
     >>> import numpy as np
     >>> round(float(bretagnolle_huber(np.array(2.0))), 4)
@@ -81,7 +85,9 @@ def cpo_penalty(mean_tv: Array, epsilon: Array, gamma: float) -> Array:
 
 
 def occupancy_shift(mean_tv: Array, gamma: float) -> Array:
-    """How far occupancies part: |d^pi' - d^pi|_1 <= 2 gamma E_{d^pi}[TV] / (1 - gamma). Source: [CPO] Lemma 3.
+    """How far occupancies part: |d^pi' - d^pi|_1 <= 2 gamma E_{d^pi}[TV] / (1 - gamma).
+
+    Source: [CPO] Lemma 3.
 
     >>> round(float(occupancy_shift(0.1, 0.5)), 6)
     0.2
@@ -93,7 +99,7 @@ def occupancy_shift(mean_tv: Array, gamma: float) -> Array:
 def simulation_gap(reward_error: Array, transition_error: Array, value_span: Array, gamma: float) -> Array:
     """Simulation lemma: |V - V-hat|_max <= (e_R + gamma e_P span(V-hat) / 2) / (1 - gamma), e_P in L1.
 
-    Source: Kearns and Singh 2002, in this form derived here.
+    Source: [KS02], in this form derived here.
 
     >>> round(float(simulation_gap(0.1, 0.2, 1.0, 0.5)), 6)
     0.3
@@ -103,7 +109,9 @@ def simulation_gap(reward_error: Array, transition_error: Array, value_span: Arr
 
 
 def horizon_quadratic(max_tv: Array, horizon: int, xi: Array | float = 1.0) -> Array:
-    """|J(pi) - J(mu) - L'| <= 2 xi T (T - 1) TV_max^2. Source: [DPPO] Theorem 3.2, eq. 7; derivations, T12.
+    """|J(pi) - J(mu) - L'| <= 2 xi T (T - 1) TV_max^2.
+
+    Source: [DPPO] Theorem 3.2, eq. 7; derivations, T12.
 
     >>> round(float(horizon_quadratic(0.1, 4)), 6)
     0.24
@@ -112,7 +120,9 @@ def horizon_quadratic(max_tv: Array, horizon: int, xi: Array | float = 1.0) -> A
 
 
 def horizon_linear(mean_tv: Array, xi: Array | float = 1.0) -> Array:
-    """The same error <= 4 xi sum_t E_mu TV_t, mean_tv of shape (..., T). Source: [DPPO] Theorem 3.2, eq. 8.
+    """The same error <= 4 xi sum_t E_mu TV_t, mean_tv of shape (..., T).
+
+    Source: [DPPO] Theorem 3.2, eq. 8.
 
     >>> import numpy as np
     >>> round(float(horizon_linear(np.array([0.1, 0.2]))), 6)
@@ -122,7 +132,9 @@ def horizon_linear(mean_tv: Array, xi: Array | float = 1.0) -> Array:
 
 
 def horizon_coupling(max_tv: Array, horizon: int, xi: Array | float = 1.0) -> Array:
-    """The same error <= 4 xi sum_t min(1, e) min(1, (t - 1) e), e = TV_max. Source: [TRM], coupling bound.
+    """The same error <= 4 xi sum_t min(1, e) min(1, (t - 1) e), e = TV_max.
+
+    Source: [TRM], coupling bound.
 
     >>> import numpy as np
     >>> round(float(horizon_coupling(np.array(0.1), 4)), 6)

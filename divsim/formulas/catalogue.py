@@ -5,6 +5,7 @@ drop rate or a matched KL, never at an equal number. `ratio_cap` caps the detach
 has one; its default only guards against overflow.
 """
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 
@@ -21,7 +22,7 @@ from .clauses import (
     ratio_beyond,
     ratio_outward,
 )
-from .divergences import CHI2_PI_MU, FORWARD_KL, TV, Divergence
+from .divergences import CHI2_PI_MU, DIVERGENCES, FORWARD_KL, TV, Divergence
 from .gains import (
     RATIO_CAP,
     anchored_gain,
@@ -55,7 +56,6 @@ def importance_sampling(ratio_cap: float = RATIO_CAP) -> Rule:
     >>> importance_sampling().drops
     True
     """
-    checks.require_positive("ratio_cap", ratio_cap, "a ratio")
     return Rule("importance_sampling", "[DPPO] section 2", masked_ratio_gain(ratio_cap))
 
 
@@ -119,7 +119,7 @@ def dppo(
     >>> dppo(TV, "binary", 0.15).name
     'dppo(tv, binary, 0.15)'
     """
-    checks.require_positive("delta", delta, f"unit of {divergence.name}")
+    _check_radius(divergence, delta)
     checks.require_known("resolution", resolution, RESOLUTIONS)
     clause = Clause(divergence_beyond(divergence, delta, resolution), ratio_outward)
     name = f"dppo({divergence.name}, {resolution}, {delta:g})"
@@ -141,10 +141,9 @@ def predictive(
     >>> predictive(tail="uniform").name
     'predictive(forward_kl, uniform, 0.15)'
     """
-    checks.require_positive("delta", delta, f"unit of {divergence.name}")
+    _check_radius(divergence, delta)
     checks.require_known("tail", tail, TAILS)
-    resolution = "full" if tail == "full" else "top_k"
-    clause = Clause(divergence_beyond(divergence, delta, resolution), predicted_outward(divergence, tail))
+    clause = Clause(divergence_beyond(divergence, delta, "top_k"), predicted_outward(divergence, tail))
     name = f"predictive({divergence.name}, {tail}, {delta:g})"
     return Rule(name, "[PDM] section 3", masked_ratio_gain(ratio_cap), (clause,))
 
@@ -214,7 +213,7 @@ def banded(divergence: Divergence = TV, delta: float = 0.05, ratio_cap: float = 
     >>> banded().name
     'banded(tv, 0.05)'
     """
-    checks.require_positive("delta", delta, f"unit of {divergence.name}")
+    _check_radius(divergence, delta)
     clause = Clause(divergence_beyond(divergence, delta, "binary"), ratio_outward)
     gain = band_gain(divergence, delta, ratio_cap)
     return Rule(f"banded({divergence.name}, {delta:g})", "[BandPO] section 3", gain, (clause,))
@@ -243,6 +242,15 @@ def _clip(
         settings += f", {upper:g}"
     gain = clipped_gain(eps_low, eps_high, upper, ratio_cap)
     return Rule(f"{name}({settings})", source, gain, tuple(clauses))
+
+
+def _check_radius(divergence: Divergence, delta: float) -> None:
+    if not isinstance(divergence, Divergence):
+        known = ", ".join(DIVERGENCES)
+        raise TypeError(
+            f"divergence must be a Divergence record, got {divergence!r}; DIVERGENCES holds {known}"
+        )
+    checks.require_positive("delta", delta, f"unit of {divergence.name}")
 
 
 _SHORT = {"kl": FORWARD_KL, "tv": TV}
@@ -287,10 +295,13 @@ def make_rule(name: str, **settings: float | str) -> Rule:
       name: a name of `RULES`.
       settings: keywords of the rule's function, such as delta.
 
-    Errors: ValueError for an unknown name; TypeError for a setting that the rule does not have.
+    Errors: ValueError for an unknown name, or a setting that the rule does not have.
 
     >>> make_rule("dppo_binary_tv", delta=0.2).name
     'dppo(tv, binary, 0.2)'
     """
     checks.require_known("rule", name, RULES)
+    known = inspect.signature(RULES[name]).parameters
+    for setting in settings:
+        checks.require_known(f"setting of {name}", setting, known)
     return RULES[name](**settings)

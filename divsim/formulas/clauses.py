@@ -92,7 +92,7 @@ def divergence_beyond(divergence: Divergence, delta: float, resolution: str) -> 
 
 def ratio_outward(view: View, advantage: Array) -> Direction:
     """Outward by the sampled token's ratio: A (r - 1) > 0."""
-    return Direction(advantage * (view.log_pi_k - view.log_mu_k) > 0)
+    return Direction(_same_sign(advantage, view.log_pi_k - view.log_mu_k))
 
 
 def always_outward(view: View, advantage: Array) -> Direction:
@@ -110,9 +110,14 @@ def predicted_outward(divergence: Divergence, tail: str) -> Callable[[View, Arra
 
     def outward(view: View, advantage: Array) -> Direction:
         c = change(view, divergence, tail)
-        return Direction(advantage * c > 0, change=c)
+        return Direction(_same_sign(advantage, c), change=c)
 
     return outward
+
+
+def _same_sign(x: Array, y: Array) -> Array:
+    """x y > 0 without the product, which may underflow, or be 0 * inf."""
+    return ((x > 0) & (y > 0)) | ((x < 0) & (y < 0))
 
 
 def _kept(view: View, advantage: Array) -> Direction:

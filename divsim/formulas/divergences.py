@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ._array import Array, namespace
+from .softmax import exp_or_inf
 
 PairFunction = Callable[[Array, Array], Array]
 
@@ -71,23 +72,42 @@ def difference(log_mu: Array, log_pi: Array) -> Array:
     return xp.where(falls, -size, size)
 
 
+def log_power(order: float, log_mu: Array, log_pi: Array) -> Array:
+    """`a log mu + (1 - a) log pi`: (..., C) -> (..., C), -inf where both are 0, the limit where one is."""
+    xp = namespace(log_mu, log_pi)
+    both_zero = (log_mu == -xp.inf) & (log_pi == -xp.inf)
+    mixed = order * xp.where(both_zero, xp.zeros_like(log_mu), log_mu) + (1 - order) * log_pi
+    return xp.where(both_zero, log_pi, mixed)
+
+
+def power_gap(order: float, log_mu: Array, log_pi: Array) -> Array:
+    """`pi (w^a - 1)` per cell, w = mu / pi, a not 0 or 1, accurate near w = 1: (..., C) -> (..., C)."""
+    xp = namespace(log_mu, log_pi)
+    x = -order * log_ratio(log_mu, log_pi)
+    grows = x > 0
+    size = -exp_or_inf(xp.where(grows, log_power(order, log_mu, log_pi), log_pi)) * xp.expm1(-xp.abs(x))
+    return xp.where(grows, size, -size)
+
+
 def _kl_cell(log_p: Array, log_q: Array) -> Array:
     """`p log(p/q) - p + q`, the Bregman form of one KL cell: non-negative, and q where p = 0."""
     xp = namespace(log_p, log_q)
     d = log_ratio(log_p, log_q)
     is_near = xp.abs(d) < 1
     near = xp.where(is_near, d, xp.zeros_like(d))
+    far = xp.where(is_near, xp.zeros_like(d), d)
     # e^d - 1 - d >= 0 (derivations, T8): a negative value is rounding of a term that is d^2/2.
     curved = xp.exp(log_p) * xp.clip(xp.expm1(near) - near, min=0.0)
-    far = xp.where(is_near, xp.zeros_like(d), d)
-    straight = difference(log_p, log_q) - _weighted(log_p, far)
+    straight = xp.exp(log_q) - xp.exp(log_p) - _weighted(log_p, far)
     return xp.where(is_near, curved, straight)
 
 
 def _weighted(log_p: Array, value: Array) -> Array:
-    """`p * value` with 0 * inf = 0, also in the backward pass."""
+    """`p * value`; an infinite value counts where p > 0, even if p underflows, and never where p = 0."""
     xp = namespace(log_p, value)
-    return xp.exp(log_p) * xp.where(log_p == -xp.inf, xp.zeros_like(value), value)
+    is_infinite = xp.isinf(value)
+    finite = xp.exp(log_p) * xp.where(is_infinite, xp.zeros_like(value), value)
+    return xp.where(is_infinite & (log_p > -xp.inf), value, finite)
 
 
 def _centred(log_pi: Array, push: Array) -> Array:
@@ -145,13 +165,14 @@ def _js_grad(log_mu: Array, log_pi: Array) -> Array:
 def _chi2_mu_pi(log_mu: Array, log_pi: Array) -> Array:
     """sum_i (mu_i - pi_i)^2 / pi_i                                              (chi2_mu_pi.measure)"""
     xp = namespace(log_mu, log_pi)
-    return xp.sum(-difference(log_mu, log_pi) * xp.expm1(-log_ratio(log_mu, log_pi)), axis=-1)
+    d = log_ratio(log_mu, log_pi)
+    scale = exp_or_inf(xp.where(d < 0, log_mu - d, log_pi))
+    return xp.sum(scale * xp.expm1(-xp.abs(d)) ** 2, axis=-1)
 
 
 def _chi2_mu_pi_grad(log_mu: Array, log_pi: Array) -> Array:
     """pi_i (1 + chi2(mu || pi)) - mu_i^2 / pi_i                                 (chi2_mu_pi.logit_grad)"""
-    xp = namespace(log_mu, log_pi)
-    return _centred(log_pi, difference(log_mu, log_pi) * (1 + xp.exp(-log_ratio(log_mu, log_pi))))
+    return _centred(log_pi, -power_gap(2.0, log_mu, log_pi))
 
 
 def _chi2_pi_mu(log_mu: Array, log_pi: Array) -> Array:
@@ -161,8 +182,7 @@ def _chi2_pi_mu(log_mu: Array, log_pi: Array) -> Array:
 
 def _chi2_pi_mu_grad(log_mu: Array, log_pi: Array) -> Array:
     """2 pi_i (pi_i / mu_i - 1 - chi2(pi || mu))                                 (chi2_pi_mu.logit_grad)"""
-    xp = namespace(log_mu, log_pi)
-    return _centred(log_pi, 2 * xp.exp(log_pi) * xp.expm1(log_ratio(log_mu, log_pi)))
+    return _centred(log_pi, 2 * power_gap(-1.0, log_mu, log_pi))
 
 
 def _hellinger2(log_mu: Array, log_pi: Array) -> Array:
@@ -173,8 +193,7 @@ def _hellinger2(log_mu: Array, log_pi: Array) -> Array:
 
 def _hellinger2_grad(log_mu: Array, log_pi: Array) -> Array:
     """(pi_i BC - sqrt(mu_i pi_i)) / 2, BC = sum_i sqrt(mu_i pi_i)                (hellinger2.logit_grad)"""
-    xp = namespace(log_mu, log_pi)
-    return _centred(log_pi, xp.exp(log_pi / 2) * difference(log_mu / 2, log_pi / 2) / 2)
+    return _centred(log_pi, -power_gap(0.5, log_mu, log_pi) / 2)
 
 
 FORWARD_KL = Divergence("forward_kl", _forward_kl, difference, convex_in_logits=True)

@@ -4,7 +4,7 @@ Both contain the KL divergences as limits, and those limits are returned as the 
 """
 
 from ._array import Array, namespace
-from .divergences import FORWARD_KL, REVERSE_KL, Divergence, difference, log_ratio
+from .divergences import FORWARD_KL, REVERSE_KL, Divergence, difference, log_power, power_gap
 from .softmax import log_softmax, logsumexp
 
 
@@ -35,7 +35,7 @@ def alpha(order: float) -> Divergence:
 
     def logit_grad(log_mu: Array, log_pi: Array) -> Array:
         xp = namespace(log_mu, log_pi)
-        push = _power_gap(order, log_mu, log_pi)
+        push = power_gap(order, log_mu, log_pi)
         return (xp.exp(log_pi) * xp.sum(push, axis=-1, keepdims=True) - push) / order
 
     return Divergence(f"alpha({order:g})", measure, logit_grad, convex_in_logits=order >= 1)
@@ -70,11 +70,11 @@ def renyi(order: float) -> Divergence:
         excess = scale * xp.sum(_alpha_cell(order, log_mu, log_pi), axis=-1)
         is_near = xp.abs(excess) < 0.5  # log1p keeps small values, logsumexp large ones
         near = xp.log1p(xp.where(is_near, excess, xp.zeros_like(excess)))
-        return xp.where(is_near, near, logsumexp(_log_power(order, log_mu, log_pi))) / (order - 1)
+        return xp.where(is_near, near, logsumexp(log_power(order, log_mu, log_pi))) / (order - 1)
 
     def logit_grad(log_mu: Array, log_pi: Array) -> Array:
         xp = namespace(log_mu, log_pi)
-        return xp.exp(log_pi) - xp.exp(log_softmax(_log_power(order, log_mu, log_pi)))
+        return xp.exp(log_pi) - xp.exp(log_softmax(log_power(order, log_mu, log_pi)))
 
     return Divergence(f"renyi({order:g})", measure, logit_grad, convex_in_logits=order >= 1)
 
@@ -84,25 +84,8 @@ def _check_order(order: float) -> None:
         raise ValueError(f"order must be a finite number, got {order}")
 
 
-def _log_power(order: float, log_mu: Array, log_pi: Array) -> Array:
-    """`a log mu + (1 - a) log pi`: -inf where both are 0, the limit where one is."""
-    xp = namespace(log_mu, log_pi)
-    both_zero = (log_mu == -xp.inf) & (log_pi == -xp.inf)
-    mixed = order * xp.where(both_zero, xp.zeros_like(log_mu), log_mu) + (1 - order) * log_pi
-    return xp.where(both_zero, log_pi, mixed)
-
-
-def _power_gap(order: float, log_mu: Array, log_pi: Array) -> Array:
-    """`pi (w^a - 1)` per cell, w = mu / pi, accurate near w = 1."""
-    xp = namespace(log_mu, log_pi)
-    x = -order * log_ratio(log_mu, log_pi)
-    grows = x > 0
-    size = -xp.exp(xp.where(grows, _log_power(order, log_mu, log_pi), log_pi)) * xp.expm1(-xp.abs(x))
-    return xp.where(grows, size, -size)
-
-
 def _alpha_cell(order: float, log_mu: Array, log_pi: Array) -> Array:
     """`pi f(w)`, f(w) = (w^a - a w - 1 + a) / (a (a - 1)) >= 0, f(1) = f'(1) = 0."""
     xp = namespace(log_mu, log_pi)
-    gap = _power_gap(order, log_mu, log_pi) + order * difference(log_mu, log_pi)
+    gap = power_gap(order, log_mu, log_pi) + order * difference(log_mu, log_pi)
     return xp.clip(gap / (order * (order - 1)), min=0.0)

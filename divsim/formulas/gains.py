@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from . import _checks as checks
 from ._array import Array, namespace
 from .bands import band
 from .divergences import Divergence, difference
@@ -37,23 +38,37 @@ GainOf = Callable[[View, Array, Array, Array], Gain]
 """(view, advantage (...), keep (...) bool, far (...) bool) -> Gain."""
 
 
-def capped_ratio(view: View, cap: float) -> Array:
-    """min(r, cap), capped in log space so that nothing overflows: (...)."""
-    xp = namespace(view.log_pi)
-    return xp.exp(xp.clip(view.log_pi_k - view.log_mu_k, max=math.log(cap)))
+def capped_ratio(cap: float) -> Callable[[View], Array]:
+    """View -> min(r, cap), capped in log space so that nothing overflows: (...)."""
+    checks.require_positive("ratio_cap", cap, "a ratio")
+    log_cap = math.log(cap)
+
+    def ratio(view: View) -> Array:
+        xp = namespace(view.log_pi)
+        return xp.exp(xp.clip(view.log_pi_k - view.log_mu_k, max=log_cap))
+
+    return ratio
 
 
 def score_gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
     """REINFORCE: weight 1, surrogate A log pi_k."""
     xp = namespace(view.log_pi)
-    return Gain(xp.ones_like(view.log_pi_k), advantage * view.log_pi_k)
+    return Gain(xp.ones_like(view.log_pi_k), _score(view, advantage))
+
+
+def _score(view: View, factor: Array) -> Array:
+    """factor log pi_k, and 0 where the factor is 0 even if pi_k is too."""
+    xp = namespace(factor)
+    is_zero = factor == 0
+    return xp.where(is_zero, factor, factor * xp.where(is_zero, factor, view.log_pi_k))
 
 
 def masked_ratio_gain(cap: float) -> GainOf:
     """Importance sampling where kept: weight r keep, surrogate r A keep."""
+    ratio_of = capped_ratio(cap)
 
     def gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
-        weight = namespace(advantage).where(keep, capped_ratio(view, cap), 0.0)
+        weight = namespace(advantage).where(keep, ratio_of(view), 0.0)
         return Gain(weight, weight * advantage)
 
     return gain
@@ -61,10 +76,11 @@ def masked_ratio_gain(cap: float) -> GainOf:
 
 def clipped_gain(eps_low: float, eps_high: float, upper: float | None, cap: float) -> GainOf:
     """PPO: surrogate min(r A, clip(r) A), with dual clip max(., upper A) where A < 0."""
+    ratio_of = capped_ratio(cap)
 
     def gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
         xp = namespace(advantage)
-        ratio = capped_ratio(view, cap)
+        ratio = ratio_of(view)
         clipped = xp.clip(ratio, min=1 - eps_low, max=1 + eps_high)
         surrogate = xp.minimum(ratio * advantage, clipped * advantage)
         if upper is not None:
@@ -76,10 +92,11 @@ def clipped_gain(eps_low: float, eps_high: float, upper: float | None, cap: floa
 
 def band_gain(divergence: Divergence, delta: float, cap: float) -> GainOf:
     """BandPO: PPO's surrogate with the ratio band that the binary divergence allows at each token."""
+    ratio_of = capped_ratio(cap)
 
     def gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
         xp = namespace(advantage)
-        ratio = capped_ratio(view, cap)
+        ratio = ratio_of(view)
         low, high = band(divergence, view.log_mu_k, delta)
         clipped = xp.minimum(xp.maximum(ratio, low), high)
         surrogate = xp.minimum(ratio * advantage, clipped * advantage)
@@ -102,21 +119,23 @@ def anchored_gain(tau: float, cap: float) -> GainOf:
 
 def clipped_weight_gain(eps_low: float, eps_high: float) -> GainOf:
     """CISPO: weight clip(r), never zero by masking; surrogate sg(weight) A log pi_k."""
+    ratio_of = capped_ratio(1 + eps_high)
 
     def gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
         xp = namespace(advantage)
-        weight = xp.clip(capped_ratio(view, 1 + eps_high), min=1 - eps_low)
-        return Gain(weight, weight * advantage * view.log_pi_k)
+        weight = xp.clip(ratio_of(view), min=1 - eps_low)
+        return Gain(weight, _score(view, weight * advantage))
 
     return gain
 
 
 def ratio_penalty_gain(eps: float, cap: float) -> GainOf:
     """SPO: r A - |A| (r - 1)^2 / (2 eps), weight r (1 - sgn(A) (r - 1) / eps)."""
+    ratio_of = capped_ratio(cap)
 
     def gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
         xp = namespace(advantage)
-        ratio = capped_ratio(view, cap)
+        ratio = ratio_of(view)
         weight = ratio * (1 - xp.sign(advantage) * (ratio - 1) / eps)
         return Gain(weight, ratio * advantage - xp.abs(advantage) * (ratio - 1) ** 2 / (2 * eps))
 
@@ -128,10 +147,11 @@ def gap_penalty_gain(delta: float, cap: float, only_far: bool) -> GainOf:
 
     With `only_far` the penalty acts on far tokens alone (Mask-DRPO).
     """
+    ratio_of = capped_ratio(cap)
 
     def gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
         xp = namespace(advantage)
-        ratio, mu_k = capped_ratio(view, cap), xp.exp(view.log_mu_k)
+        ratio, mu_k = ratio_of(view), xp.exp(view.log_mu_k)
         active = xp.astype(far, ratio.dtype) if only_far else xp.ones_like(ratio)
         gap = difference(view.log_mu_k, view.log_pi_k)
         weight = ratio * (1 - active * xp.sign(advantage) * gap / delta)

@@ -99,7 +99,8 @@ class Rule:
         gain = self.gain(view, advantage, keep, far)
         pull = xp.zeros_like(advantage) if gain.pull is None else gain.pull
         if check:
-            _require_finite(gain.weight * advantage + pull, keep & is_response)
+            _require_finite("weight", gain.weight, is_response, "lower ratio_cap")
+            _require_finite("pull", pull, is_response, "switch it off, or do not mask sampled tokens' logits")
         zero = xp.zeros_like(advantage)
         return Decision(
             keep=keep,
@@ -119,7 +120,8 @@ class Rule:
 
 def _admit(view: View, advantage: Array, is_response: Array | None, check: bool) -> tuple[Array, Array]:
     """Advantage in the view's dtype, detached and 0 at padding; is_response as a boolean array."""
-    checks.require_one_library({"advantage": advantage, "view.log_pi": view.log_pi})
+    given = {} if is_response is None else {"is_response": is_response}
+    checks.require_one_library({"advantage": advantage, "view.log_pi": view.log_pi} | given)
     shape = tuple(view.cell_k.shape)
     checks.require_shape("advantage", advantage, shape, "one number a token of the view")
     xp = namespace(advantage, view.log_pi)
@@ -135,9 +137,6 @@ def _admit(view: View, advantage: Array, is_response: Array | None, check: bool)
     return advantage, is_response
 
 
-def _require_finite(update: Array, counts: Array) -> None:
-    xp = namespace(update)
-    remedy = "lower ratio_cap, or lift the log-probabilities to float64"
-    checks.require(
-        xp.isfinite(update) | ~counts, "weight", update, "must be finite at a kept token", remedy
-    )  # fmt: skip
+def _require_finite(name: str, values: Array, is_response: Array, remedy: str) -> None:
+    xp = namespace(values)
+    checks.require(xp.isfinite(values) | ~is_response, name, values, "must be finite at a response", remedy)

@@ -4,7 +4,21 @@ A policy is a row of log-probabilities. Moving the logits by `t v` moves the pol
 exponential path `pi_i(t) = pi_i e^{t v_i} / sum_j pi_j e^{t v_j}`, so logits themselves are never needed.
 """
 
+import math
+
 from ._array import Array, namespace
+
+
+def exp_or_inf(exponent: Array) -> Array:
+    """`e^x`, +inf beyond the dtype's range without a warning: (...) -> (...).
+
+    >>> import numpy as np
+    >>> exp_or_inf(np.array([0.0, 1e4])).tolist()
+    [1.0, inf]
+    """
+    xp = namespace(exponent)
+    largest = math.log(float(xp.finfo(exponent.dtype).max))
+    return xp.exp(xp.where(exponent > largest, xp.inf, exponent))
 
 
 def log_mass(mass: Array) -> Array:

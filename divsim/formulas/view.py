@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ._array import Array, append, fill_at, largest, namespace, take
 from ._door import admit_policies, admit_record, admit_sampled
 from .overlap import overlap_bracket
-from .softmax import log_softmax, logsumexp
+from .softmax import exp_or_inf, log_softmax, logsumexp
 from .support import Record, log_complement, union_support
 
 
@@ -64,7 +64,7 @@ class View:
     @property
     def ratio(self) -> Array:
         """(...) importance ratio r = pi_k / mu_k; +inf on overflow."""
-        return namespace(self.log_pi).exp(self.log_pi_k - self.log_mu_k)
+        return exp_or_inf(self.log_pi_k - self.log_mu_k)
 
     @property
     def cells(self) -> tuple[Array, Array]:

@@ -1,0 +1,5 @@
+"""`python -m divsim` is `divsim`."""
+
+from divsim.cli import main
+
+main()

@@ -1,0 +1,37 @@
+"""What commands share: consoles that respect pipes and NO_COLOR, progress bars, refusals."""
+
+import os
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+PIPE_WIDTH = 110
+"""Columns of a table that goes to a file or a pipe."""
+
+
+class BadCall(Exception):
+    """The command was called in a way that cannot work; the message says how to mend it."""
+
+
+def output() -> Console:
+    """Results, on stdout; plain and of a fixed width in a pipe, without colour if NO_COLOR is set."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def progress(disable: bool = False) -> Progress:
+    """A progress bar on stderr, silent where stderr is not a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=disable or not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

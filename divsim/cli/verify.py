@@ -1,0 +1,173 @@
+"""`divsim verify`: prove every theorem, simulate its claims, and print what a human must still accept."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from divsim.cli.common import BadCall, cores, output, progress
+
+if TYPE_CHECKING:
+    from divsim.derivations import Report
+    from divsim.experiments.verify import ChapterResult
+
+TIERS = {"G": "any V", "F": "finite", "Q": "exact", "N": "interval"}
+"""How general a theorem is: a symbolic vocabulary size; finitely many symbols; rationals; intervals."""
+
+
+def verify(
+    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="T1 T2 ...")] = (),
+    explain: Annotated[str | None, tyro.conf.arg(metavar="T3")] = None,
+    tex: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    as_json: Annotated[bool, tyro.conf.arg(name="json"), tyro.conf.FlagCreatePairsOff] = False,
+    seed: int = 0,
+    processes: int | None = None,
+) -> int:
+    """Prove every theorem, check it against the exact simulators, and list what remains to be accepted.
+
+    Args:
+      only: chapters to verify, T1 to T13; all by default.
+      explain: print the lesson of one chapter, or of one theorem such as T3a, instead of verifying.
+      tex: write the chapters' theorems and proofs to this LaTeX file instead of verifying.
+      as_json: print one JSON object instead of the table.
+      seed: seed of the simulator's random cases.
+      processes: chapters checked at once; by default one per core.
+
+    Returns:
+      0 if everything holds, 1 if a check failed.
+    """
+    from divsim.experiments.verify import chapter_ids
+
+    try:
+        chapters = chapter_ids(only)
+        if explain is not None:
+            return _explain(explain)
+    except ValueError as error:
+        raise BadCall(str(error)) from error
+    if processes is not None and processes < 1:
+        raise BadCall(f"--processes must be >= 1, got {processes}")
+    if tex is not None:
+        return _write_tex(tex, chapters)
+    results = _run(chapters, seed, processes or min(cores(), len(chapters)))
+    if as_json:
+        _print_json(results)
+    else:
+        _print_table(output(), results)
+    return 1 if any(result.failures for result in results) else 0
+
+
+def _run(chapters: tuple[str, ...], seed: int, processes: int) -> "list[ChapterResult]":
+    from divsim.experiments.verify import Config, run
+
+    found = {}
+    with progress() as bar:
+        task = bar.add_task("verifying", total=len(chapters))
+        for result in run(Config(chapters, seed, processes)):
+            found[result.chapter] = result
+            bar.update(task, advance=1, description=f"verified {result.chapter}")
+    return [found[chapter] for chapter in chapters]
+
+
+def _print_table(console: Console, results: "Sequence[ChapterResult]") -> None:
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    table.add_column("theorem", no_wrap=True)
+    table.add_column("", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column("scope", no_wrap=True)
+    for heading in ("proved", "cert", "exact", "2nd", "traced", "refused", "shadow n", "error", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        for report in result.reports:
+            table.add_row(*_theorem_row(report))
+        table.add_row(*_simulation_row(result))
+        table.add_section()
+    console.print(table)
+    _print_residue(console, results)
+    _print_summary(console, results)
+
+
+def _theorem_row(report: "Report") -> list[str]:
+    mark = "[green]✓[/]" if report.ok else "[red]✗[/]"
+    counts = (
+        report.identities, report.certificates, report.exact, report.degree_proofs, report.traces,
+        report.mutants_refused,
+    )  # fmt: skip
+    sizes = " ".join(map(str, report.shadow_sizes))
+    shown = [str(count) if count else "·" for count in counts]
+    row = [f"{mark} {report.id}", escape(report.title), TIERS[report.tier], *shown, sizes]
+    return [*row, f"{report.shadow_error:.0e}", f"{report.seconds:.1f}"]
+
+
+def _simulation_row(result: "ChapterResult") -> list[str]:
+    simulation = result.simulation
+    mark = "[green]✓[/]" if simulation.ok else "[red]✗[/]"
+    largest = f"V to {max(simulation.sizes):,}"
+    slope = "" if simulation.slope is None else f", slope {simulation.slope:.2f}"
+    text = f"[dim]simulator: {simulation.cases:,} cases, {len(simulation.checks)} claims{slope}[/]"
+    dots = ["·"] * 6
+    row = [f"{mark} {result.chapter}", text, f"[dim]{largest}[/]", *dots, ""]
+    return [*row, f"{simulation.max_error:.0e}", f"{result.seconds:.1f}"]
+
+
+def _print_residue(console: Console, results: "Sequence[ChapterResult]") -> None:
+    cited: dict[str, list[str]] = {}
+    for report in (report for result in results for report in result.reports):
+        for fact in report.residue:
+            cited.setdefault(fact, []).append(report.id)
+    console.print("\n[bold]What the machine does not prove[/] (a human must accept it):")
+    for fact, users in cited.items():
+        console.print(f"  - {escape(fact)} [dim]({', '.join(users)})[/]")
+    console.print(
+        "  - SymPy's differentiation and arithmetic, and the kernel of finite sums (its tests: tests/test_kernel.py)."
+    )
+    console.print(
+        "All of it speaks of tabular logits unless a scope says more: `divsim verify --explain T5` shows each scope."
+    )
+
+
+def _print_summary(console: Console, results: "Sequence[ChapterResult]") -> None:
+    failures = [failure for result in results for failure in result.failures]
+    reports = [report for result in results for report in result.reports]
+    for failure in failures:
+        console.print(f"[red]✗[/] {escape(failure)}")
+    proven = sum(report.ok for report in reports)
+    simulated = sum(result.simulation.ok for result in results)
+    verdict = "[bold green]proven[/]" if not failures else "[bold red]failed[/]"
+    console.print(
+        f"\n{verdict}: {proven} of {len(reports)} theorems proven, {simulated} of {len(results)} chapters "
+        f"simulated, {sum(r.mutants_refused for r in reports)} false variants refused, "
+        f"{sum(r.traces for r in reports)} shipped functions traced."
+    )
+
+
+def _print_json(results: "Sequence[ChapterResult]") -> None:
+    document = {
+        "ok": not any(result.failures for result in results),
+        "chapters": [dataclasses.asdict(result) | {"failures": result.failures} for result in results],
+    }
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _explain(name: str) -> int:
+    from divsim.derivations import lesson
+
+    print(lesson(name))
+    return 0
+
+
+def _write_tex(path: Path, chapters: tuple[str, ...]) -> int:
+    from divsim.derivations import latex_document
+
+    if path.exists():
+        raise BadCall(f"--tex {path} exists already; name another file or remove it first")
+    if not path.parent.is_dir():
+        raise BadCall(f"--tex {path}: the folder {path.parent} does not exist; make it first")
+    path.write_text(latex_document(chapters), encoding="utf-8")
+    print(f"wrote {path}")
+    return 0

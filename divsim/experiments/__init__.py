@@ -1,0 +1,1 @@
+"""Experiments: one question per file, each a frozen `Config`, a `run`, and what shows its result."""

@@ -1,0 +1,1 @@
+"""Exact tabular worlds: policies, steps, decision processes and token trees, with nothing sampled."""
