@@ -6,7 +6,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-PIPE_WIDTH = 110
+PIPE_WIDTH = 120
 """Columns of a table that goes to a file or a pipe."""
 
 

@@ -75,19 +75,39 @@ def _run(chapters: tuple[str, ...], seed: int, processes: int) -> "list[ChapterR
     return [found[chapter] for chapter in chapters]
 
 
+COLUMNS = {
+    "ident": (5, "identities proved"),
+    "cert": (4, "non-negativity certificates"),
+    "exact": (5, "facts decided in exact or interval arithmetic"),
+    "2nd": (3, "second, independent proofs"),
+    "trace": (5, "shipped functions traced to the theorem"),
+    "false": (5, "false variants refused"),
+    "sizes": (7, "V at which both sides were replayed in numbers"),
+    "error": (5, "largest difference seen (simulator: of the claim nearest its tolerance)"),
+    "s": (4, "seconds"),
+}
+"""The numeric columns of the table: width and meaning."""
+
+NAME, SCOPE = 7, 8
+SHORTEST_CLAIM = 13
+"""The claim takes what the other columns leave of the terminal's width, and no less than this."""
+
+
 def _print_table(console: Console, results: "Sequence[ChapterResult]") -> None:
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-    table.add_column("theorem", no_wrap=True)
-    table.add_column("", overflow="ellipsis", no_wrap=True, ratio=1)
-    table.add_column("scope", no_wrap=True)
-    for heading in ("proved", "cert", "exact", "2nd", "traced", "refused", "shadow n", "error", "s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    others = NAME + SCOPE + sum(width for width, _ in COLUMNS.values()) + len(COLUMNS) + 2
+    table = Table(box=None, pad_edge=False, padding=(0, 0, 0, 1), header_style="bold")
+    table.add_column("theorem", no_wrap=True, width=NAME)
+    table.add_column("claim", no_wrap=True, width=max(console.width - others, SHORTEST_CLAIM))
+    table.add_column("scope", no_wrap=True, width=SCOPE)
+    for heading, (width, _) in COLUMNS.items():
+        table.add_column(heading, justify="right", no_wrap=True, width=width)
     for result in results:
         for report in result.reports:
             table.add_row(*_theorem_row(report))
-        table.add_row(*_simulation_row(result))
-        table.add_section()
+        table.add_row(*_simulation_row(result), style="dim", end_section=True)
     console.print(table)
+    legend = "; ".join(f"{heading}: {meaning}" for heading, (_, meaning) in COLUMNS.items())
+    console.print(f"\n[dim]{legend}.[/]")
     _print_residue(console, results)
     _print_summary(console, results)
 
@@ -107,11 +127,10 @@ def _theorem_row(report: "Report") -> list[str]:
 def _simulation_row(result: "ChapterResult") -> list[str]:
     simulation = result.simulation
     mark = "[green]✓[/]" if simulation.ok else "[red]✗[/]"
-    largest = f"V to {max(simulation.sizes):,}"
-    slope = "" if simulation.slope is None else f", slope {simulation.slope:.2f}"
-    text = f"[dim]simulator: {simulation.cases:,} cases, {len(simulation.checks)} claims{slope}[/]"
-    dots = ["·"] * 6
-    row = [f"{mark} {result.chapter}", text, f"[dim]{largest}[/]", *dots, ""]
+    slopes = sorted({f"{check.slope:.1f}" for check in simulation.checks if check.slope is not None})
+    order = f", slope {' and '.join(slopes)}" if slopes else ""
+    text = f"simulator: {len(simulation.checks)} claims, {simulation.cases:,} cases{order}"
+    row = [f"{mark} {result.chapter}", text, f"V≤{max(simulation.sizes):,}", *[""] * 7]
     return [*row, f"{simulation.max_error:.0e}", f"{result.seconds:.1f}"]
 
 
@@ -120,14 +139,14 @@ def _print_residue(console: Console, results: "Sequence[ChapterResult]") -> None
     for report in (report for result in results for report in result.reports):
         for fact in report.residue:
             cited.setdefault(fact, []).append(report.id)
-    console.print("\n[bold]What the machine does not prove[/] (a human must accept it):")
+    console.print("\n[bold]What the machine does not prove[/] and a human must accept:")
     for fact, users in cited.items():
         console.print(f"  - {escape(fact)} [dim]({', '.join(users)})[/]")
     console.print(
-        "  - SymPy's differentiation and arithmetic, and the kernel of finite sums (its tests: tests/test_kernel.py)."
+        "  - SymPy's differentiation and arithmetic, and the kernel of finite sums (derivations/kernel.py)."
     )
     console.print(
-        "All of it speaks of tabular logits unless a scope says more: `divsim verify --explain T5` shows each scope."
+        "Every theorem speaks of free logits unless its scope says more; `--explain T5` prints each scope."
     )
 
 

@@ -3,24 +3,24 @@ r"""Where do the ratio test and the divergence test disagree? A picture of all p
 Fix a behaviour policy mu and a sampled token k with A > 0, so that the update raises k. Every training policy
 pi is a point of a triangle, and each test of direction cuts the triangle once:
 
-    ratio test           outward iff pi_k > mu_k:                           beyond a line through mu
-    divergence test      outward iff c_k = (e_k - pi) . (pi - mu) > 0:      inside a circle
+    ratio test         outward iff pi_k > mu_k                          beyond a line through mu
+    divergence test    outward iff c_k = (e_k - pi) . (pi - mu) > 0     inside a circle
 
-The circle is that of Thales over the segment from mu to the corner of k: c_k > 0 where the way to the corner and
-the way from mu make an acute angle at pi. The tests disagree between the line and the circle. For A < 0 both
-verdicts are reversed and the picture stays. Run as
+The circle has the segment from mu to the corner of k as its diameter (Thales): c_k > 0 where the way on to
+the corner makes an acute angle with the way that leads from mu to pi. The tests disagree between the line and
+the circle. For A < 0 both verdicts are reversed and the regions stay. Run as
 
     python -m divsim.experiments.simplex figures/simplex.svg figures/simplex.png
 
-What is left out: more than three tokens (the circle becomes a sphere), other divergences, and every step that is
-not the plain gradient in the logits.
+What is left out: more than three tokens (the circle becomes a sphere), other divergences, and every step that
+is not the plain gradient in the logits.
 """
 
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,23 +31,39 @@ from divsim.formulas import (
     change,
     exponential_path,
     finite_change,
-    log_mass,
     policy_gradient_direction,
 )
 
 from .style import OKABE_ITO, WIDTH, save, style
+from .triangle import Floats, cells, level_set, to_plane, zero_change
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Triple = tuple[float, float, float]
 
-ANGLES = np.linspace(0.0, 2 * np.pi, 361)
-HALVINGS = 50  # of a segment of length < sqrt 2: the end is known to 1e-15
-STEPS = 201  # points of the path of one step
+STEPS = 61  # points of the path of one step
+HEAD = 8  # of these points, covered by the head of its arrow
+
+VERDICTS = {
+    (0, 0): ("both tests: towards μ", "white", ""),
+    (1, 1): ("both tests: away from μ", "#D9D9D9", ""),
+    (1, 0): ("ratio test: away from μ, yet KL falls", OKABE_ITO["orange"], "///"),
+    (0, 1): ("ratio test: towards μ, yet KL rises", OKABE_ITO["sky"], "xxx"),
+}
+"""Words, colour and hatch of a region by [ratio outward, divergence outward]."""
+
+STEP_LOOK: dict[str, Any] = {"color": OKABE_ITO["vermilion"], "linewidth": 3.5}
+ARROW_HEAD: dict[str, Any] = {
+    "arrowstyle": "-|>,head_length=.6,head_width=.35",
+    "mutation_scale": 19,  # points
+    "color": STEP_LOOK["color"],
+    "linewidth": 0,
+    "shrinkA": 0,
+    "shrinkB": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -68,10 +84,10 @@ class Case:
 
 
 FALLS = Case(mu=(0.4, 0.3, 0.3), action=0, pi=(0.45, 0.5, 0.05), longest_step=0.6)
-"""The worked example of [PDM]'s change: the ratio test says outward, the divergence falls."""
+"""The worked example of `divsim.formulas.change`: the ratio test says outward, and forward KL falls."""
 
-RISES = Case(mu=(0.8, 0.1, 0.1), action=1, pi=(0.62, 0.08, 0.3), longest_step=0.6)
-"""The opposite: a token below mu, whose rise takes probability from a token that has already lost too much."""
+RISES = Case(mu=(0.8, 0.1, 0.1), action=1, pi=(0.62, 0.08, 0.3), longest_step=1.0)
+"""The opposite: a token below mu, whose rise takes from a token that has already lost too much."""
 
 
 @dataclass(frozen=True)
@@ -140,44 +156,11 @@ def verdicts(mu: Floats, pi: Floats, action: int) -> tuple[Bools, Bools]:
     return np.asarray(view.log_pi_k > view.log_mu_k), np.asarray(change(view) > 0)
 
 
-def zero_change(mu: Floats, action: int) -> Floats:
-    """The circle over the segment from mu to the corner of k, where c_k = 0: (3,) -> (N, 3).
-
-    Source: derived here; c_k = (e_k - pi) . (pi - mu), and Thales.
-    """
-    corner = np.eye(3)[action]
-    return (mu + corner) / 2 + np.linalg.norm(corner - mu) / 2 * _rays()
-
-
-def level_set(mu: Floats, kl: float) -> Floats:
-    """The closed curve KL(mu || pi) = kl around mu: (3,) positive and nats > 0 -> (N, 3).
-
-    Along each ray from mu forward KL rises from 0 to +inf at the side of the triangle, so halving finds the point.
-    """
-    rays = _rays()
-    reach = np.min(np.where(rays < 0, mu / np.where(rays < 0, -rays, 1.0), np.inf), axis=-1)[:, None]
-    near, far = np.zeros_like(reach), reach
-    for _ in range(HALVINGS):
-        middle = (near + far) / 2
-        inside = FORWARD_KL.measure(np.log(mu), log_mass(mu + middle * rays))[:, None] < kl
-        near, far = np.where(inside, middle, near), np.where(inside, far, middle)
-    return np.asarray(mu + near * rays)
-
-
-def cells(resolution: int) -> Floats:
-    """Centres of the resolution^2 equal cells of the triangle: (resolution^2, 3), positive."""
-    i, j = np.indices((resolution, resolution)).reshape(2, -1)
-    upright = np.stack([i, j], axis=-1)[i + j < resolution] + 1 / 3
-    inverted = np.stack([i, j], axis=-1)[i + j < resolution - 1] + 2 / 3
-    two = np.concatenate([upright, inverted]) / resolution
-    return np.column_stack([two, 1 - two.sum(axis=-1)])
-
-
 def run(config: Config) -> Result:
     """Compute the figure; nothing is random.
 
     >>> panel = run(Config(cases=(FALLS,), resolution=50)).panels[0]
-    >>> panel.predicted[-1] < 0 < panel.realised[-1]  # the step was too long for the first order
+    >>> bool(panel.predicted[-1] < 0 < panel.realised[-1])  # the step was too long for the first order
     True
     """
     return Result(config, tuple(_panel(case, config) for case in config.cases))
@@ -203,58 +186,94 @@ def _panel(case: Case, config: Config) -> Panel:
 
 
 def _shares(ratio: Bools, divergence: Bools) -> Floats:
-    return np.array([[np.mean((ratio == a) & (divergence == b)) for b in (False, True)] for a in (False, True)])
-
-
-def _rays() -> Floats:
-    """(N, 3) unit vectors around the plane of the triangle; their entries sum to 0."""
-    basis = np.array([[1.0, -1.0, 0.0], [1.0, 1.0, -2.0]]) / np.sqrt([[2.0], [6.0]])
-    return np.column_stack([np.cos(ANGLES), np.sin(ANGLES)]) @ basis
+    return np.array([[np.mean((ratio == a) & (divergence == b)) for b in (0, 1)] for a in (0, 1)])
 
 
 def plot(result: Result) -> "Figure":
-    """Triangles above, and below each the exact change of forward KL along the step of its marked policy."""
+    """Triangles of policies, and below each the change of KL along the step of its marked policy."""
     from matplotlib.figure import Figure
 
     with style():
-        figure = Figure(figsize=(WIDTH, 8.2), layout="constrained")
-        axes = figure.subplots(2, len(result.panels), height_ratios=(3, 1), squeeze=False)
+        figure = Figure(figsize=(WIDTH, 7.5))
+        place = {"left": 0.1, "right": 0.98, "top": 0.88, "bottom": 0.235, "wspace": 0.16, "hspace": 0.34}
+        axes = figure.subplots(2, len(result.panels), height_ratios=(3, 1), squeeze=False, gridspec_kw=place)
         for panel, (triangle, curve) in zip(result.panels, axes.T, strict=True):
-            _draw_triangle(triangle, panel, result.config.delta)
+            _draw_regions(triangle, panel)
+            _draw_policies(triangle, panel, result.config.delta)
             _draw_curve(curve, panel)
         axes[1, 0].set_ylabel("change of KL (nats)")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+        figure.suptitle("Reinforce token k a little (A > 0): does the training policy π move away from μ?")
+        keys = [axes[row, 0].get_legend_handles_labels() for row in (0, 1)]
+        figure.legend(*(a + b for a, b in zip(*keys, strict=True)), loc="lower center", ncols=2)
     return figure
 
 
-VERDICTS = {
-    (0, 0): ("both tests: towards μ", "white", ""),
-    (1, 1): ("both tests: away from μ", "#D9D9D9", ""),
-    (1, 0): ("ratio test: away, yet KL falls", OKABE_ITO["orange"], "///"),
-    (0, 1): ("ratio test: towards, yet KL rises", OKABE_ITO["sky"], "..."),
-}
-"""Legend, colour and hatch by [ratio outward, divergence outward]."""
-
-
-def _draw_triangle(axes: "Axes", panel: Panel, delta: float) -> None:
+def _draw_regions(axes: "Axes", panel: Panel) -> None:
+    """Each test is one shape, beyond a line or inside a circle; they disagree where only one covers."""
     from matplotlib.patches import Polygon
 
-    def region(corners: Floats, verdict: tuple[int, int], inside: Polygon | None = None) -> Polygon:
-        label, colour, hatch = VERDICTS[verdict]
-        patch = Polygon(_to_plane(corners, k), facecolor=colour, hatch=hatch, label=label, edgecolor="0.35")
-        axes.add_patch(patch)
-        if inside is not None:
-            patch.set_clip_path(inside)
-        return patch
+    k, mu, corners = panel.case.action, np.array(panel.case.mu), np.eye(3)
+    ends = mu[k] * corners[k] + (1 - mu[k]) * np.delete(corners, k, axis=0)
 
-    k, mu = panel.case.action, np.array(panel.case.mu)
-    corners = np.eye(3)
-    others = [a for a in range(3) if a != k]
-    ends = mu[k] * corners[k] + (1 - mu[k]) * corners[others]
+    def region(outline: Floats, verdict: tuple[int, int], within: Polygon | None = None) -> Polygon:
+        label, colour, hatch = VERDICTS[verdict]
+        shape = Polygon(to_plane(outline, k), facecolor=colour, hatch=hatch, label=label, edgecolor="0.3")
+        axes.add_patch(shape)
+        if within is not None:
+            shape.set_clip_path(within)
+        return shape
+
     triangle = region(corners, (0, 0))
     region(panel.circle, (0, 1), triangle)
     beyond = region(np.vstack([corners[k], ends]), (1, 0))
     region(panel.circle, (1, 1), beyond)
-    axes.set(aspect="equal", xlim=(-0.05, 1.05), ylim=(-0.1, 0.95))
+    axes.plot(*to_plane(corners[[0, 1, 2, 0]], k).T, color="black")
+    for token, place in enumerate(to_plane(corners, k)):
+        name, offset = (f"token {token} = k", 12) if token == k else (f"token {token}", -14)
+        axes.annotate(name, place, (0, offset), textcoords="offset points", ha="center", va="center")
+    axes.set_title("μ = ({:g}, {:g}, {:g})".format(*panel.case.mu), pad=14)
+    axes.set(aspect="equal", xlim=(-0.06, 1.06), ylim=(-0.08, 0.92))
     axes.axis("off")
+
+
+def _draw_policies(axes: "Axes", panel: Panel, delta: float) -> None:
+    from matplotlib.patheffects import withStroke
+
+    def draw(policies: Floats | Triple, *shape: str, **look: Any) -> None:
+        axes.plot(*to_plane(np.asarray(policies), panel.case.action).T, *shape, **look)
+
+    draw(panel.trust_region, color="black", label=f"trust region: KL(μ‖π) = {delta:g} nats")
+    draw(panel.start_level, color="black", linestyle=":", linewidth=1.5, label="KL(μ‖π) of the marked π")
+    draw(panel.path[:-HEAD], **STEP_LOOK, label="one gradient step of growing size")
+    before, end = to_plane(panel.path[[-1 - HEAD, -1]], panel.case.action)
+    axes.annotate("", end, before, arrowprops=ARROW_HEAD)
+    marks = ((panel.case.mu, "μ", "s", (0, 12)), (panel.case.pi, "π", "o", (14, -3)))
+    for policy, name, shape, offset in marks:
+        draw(policy, shape, color="black", markersize=7)
+        place = tuple(to_plane(np.array(policy), panel.case.action))
+        halo = [withStroke(linewidth=3, foreground="white")]
+        axes.annotate(name, place, offset, textcoords="offset points", size=14, va="center", ha="center",
+                      path_effects=halo)  # fmt: skip
+
+
+def _draw_curve(axes: "Axes", panel: Panel) -> None:
+    axes.axhline(0.0, color="0.5", linewidth=1)
+    axes.plot(panel.step, panel.predicted, "--", color="black", label="first-order prediction, s c$_k$")
+    axes.plot(panel.step, panel.realised, **STEP_LOOK)
+    slope = panel.predicted[-1] / panel.step[-1]
+    axes.set_title("π = ({:g}, {:g}, {:g})".format(*panel.case.pi) + f",  c$_k$ = ${slope:+.3f}$")
+    axes.set_xlabel("size of the step, s = η A r")
+    axes.locator_params(axis="y", nbins=4)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the figure to every path that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m divsim.experiments.simplex", description=plot.__doc__)
+    parser.add_argument("paths", nargs="+", type=Path, help="ends in .svg or .png")
+    figure = plot(run(Config()))
+    for path in parser.parse_args(arguments).paths:
+        print(save(figure, path))
+
+
+if __name__ == "__main__":
+    main()

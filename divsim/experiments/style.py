@@ -1,8 +1,8 @@
 """How every figure of divsim looks, and how it is written so that the same data give the same bytes.
 
-Colours are those of Okabe and Ito, which colour-blind readers can tell apart; a figure also says with hatches,
-line styles or words whatever it says with colour, so that it survives a black-and-white print. What is left
-out: what a figure shows, which is the business of the experiment that plots it.
+Colours are those of Okabe and Ito, which colour-blind readers can tell apart; a figure also says with
+hatches, line styles or words whatever it says with colour, so that it survives a black-and-white print. What
+is left out: what a figure shows, which is the business of the experiment that plots it.
 """
 
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ OKABE_ITO: dict[str, str] = {
 """Okabe and Ito, Color Universal Design, 2008."""
 
 WIDTH = 9.0
-"""Inches: a figure that is 900 pixels wide has 100 pixels an inch, and its 11-point text is 15 pixels high."""
+"""Inches. Shown 900 pixels wide, a figure has 100 pixels an inch and its 11-point text is 15 pixels high."""
 
-RC: dict[str, Any] = {
+RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 11,
     "axes.titlesize": 12,
@@ -37,7 +37,7 @@ RC: dict[str, Any] = {
     "lines.linewidth": 2,
     "hatch.linewidth": 0.6,
     "legend.frameon": False,
-    "savefig.dpi": 200,
+    "savefig.dpi": 140,
     "svg.hashsalt": "divsim",
     "svg.fonttype": "path",
 }

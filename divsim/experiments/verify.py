@@ -96,7 +96,7 @@ def run(config: Config) -> Iterator[ChapterResult]:
 def verify_chapter(chapter: str, seed: int) -> ChapterResult:
     """Check every theorem of one chapter and simulate its claims."""
     from divsim.derivations import prove
-    from divsim.tabular import SIMULATIONS
+    from divsim.tabular.simulations import SIMULATIONS
 
     start = time.perf_counter()
     reports = prove(chapter)

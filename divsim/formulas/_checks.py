@@ -19,18 +19,19 @@ def require_one_library(arrays: Mapping[str, Array]) -> None:
     """All named arrays come from one array library."""
     try:
         namespace(*arrays.values())
-    except TypeError as error:
+        is_mixed = not all(hasattr(value, "dtype") for value in arrays.values())
+    except TypeError:
+        is_mixed = True
+    if is_mixed:
         kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in arrays.items())
-        raise TypeError(f"arrays must come from one library, got {kinds}; convert them to one") from error
+        raise TypeError(f"arrays must come from one library, got {kinds}; convert them to one")
 
 
-def require_floating(arrays: Mapping[str, Array]) -> None:
+def require_floating(arrays: Mapping[str, Array], remedy: str = "take the log first") -> None:
     """All named arrays hold real floating numbers of one dtype."""
     for name, value in arrays.items():
         if "float" not in str(value.dtype):
-            raise TypeError(
-                f"{name} must hold floating log-probabilities, got {value.dtype}; take the log first"
-            )
+            raise TypeError(f"{name} must hold floating numbers, got {value.dtype}; {remedy}")
     if len({value.dtype for value in arrays.values()}) > 1:
         listed = ", ".join(f"{name}: {value.dtype}" for name, value in arrays.items())
         raise TypeError(f"dtypes must agree, got {listed}; convert the arrays to one dtype")
@@ -126,15 +127,28 @@ def require_possible(name: str, log_prob: Array) -> None:
     )  # fmt: skip
 
 
+def require_number(name: str, value: float, unit: str) -> None:
+    """A setting is a real number, not the text of one."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number ({unit}), got {value!r}")
+
+
 def require_positive(name: str, value: float, unit: str) -> None:
     """A radius or width is a finite number > 0."""
-    if not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number > 0 ({unit}), got {value!r}")
+    require_number(name, value, unit)
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be a finite number > 0 ({unit}), got {value}")
+
+
+def require_horizon(value: int) -> None:
+    """A horizon is a whole number of steps, 1 at least."""
+    require_number("horizon", value, "steps")
+    if not (value >= 1 and value == int(value)):
+        raise ValueError(f"horizon must be a whole number >= 1 (steps), got {value}")
 
 
 def require_known(name: str, value: str, known: Collection[str]) -> None:
     """A name is one of a table's."""
     if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        choice = f"must be one of {', '.join(known)}" if known else "does not exist: there is none"
+        raise ValueError(f"{name} {choice}, got {value!r}")

@@ -1,5 +1,6 @@
 """What every `View` constructor does at its door: lift, detach, neutralise padding, then validate."""
 
+import math
 from collections.abc import Mapping
 
 from . import _checks as checks
@@ -8,11 +9,18 @@ from .support import Record
 
 
 def admit_policies(
-    log_mu: Array, log_pi: Array, action: Array, is_response: Array | None, check: bool
+    log_mu: Array,
+    log_pi: Array,
+    action: Array,
+    is_response: Array | None,
+    check: bool,
+    log_mu_error: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     """Whole policies (..., V) and the sampled tokens, clean: log_mu, log_pi, action."""
     named = {"log_mu": log_mu, "log_pi": log_pi}
+    _require_arrays(named | {"action": action}, is_response)
     tolerance, is_response = _enter(named, tuple(log_pi.shape[:-1]), is_response)
+    tolerances = {"log_mu": tolerance + math.expm1(log_mu_error), "log_pi": tolerance}
     xp = namespace(log_mu, log_pi)
     checks.require_shape("log_mu", log_mu, log_pi.shape, "that of log_pi")
     action = _admit_ids("action", action, tuple(log_pi.shape[:-1]), is_response)
@@ -20,8 +28,8 @@ def admit_policies(
     if check:
         checks.require_token_ids("action", action, log_pi.shape[-1])
         for name, rows in (("log_mu", log_mu), ("log_pi", log_pi)):
-            checks.require_log_probs(name, rows, tolerance)
-            checks.require_row_sums(name, xp.sum(xp.exp(rows), axis=-1), tolerance, exactly=True)
+            checks.require_log_probs(name, rows, tolerances[name])
+            checks.require_row_sums(name, xp.sum(xp.exp(rows), axis=-1), tolerances[name], exactly=True)
         checks.require_possible("log_mu of the sampled token", take(log_mu, action))
     return log_mu, log_pi, action
 
@@ -31,6 +39,7 @@ def admit_sampled(
 ) -> tuple[Array, Array]:
     """The sampled tokens' log-probabilities (...), clean: log_mu_k, log_pi_k."""
     named = {"log_mu_k": log_mu_k, "log_pi_k": log_pi_k}
+    _require_arrays(named, is_response)
     tolerance, is_response = _enter(named, tuple(log_pi_k.shape), is_response)
     checks.require_shape("log_mu_k", log_mu_k, log_pi_k.shape, "that of log_pi_k")
     log_mu_k, log_pi_k = (_neutral(lift(detach(x)), is_response, 0.0) for x in (log_mu_k, log_pi_k))
@@ -42,9 +51,10 @@ def admit_sampled(
 
 
 def admit_record(
-    pi_logits: Array, record: Record, is_response: Array | None, check: bool
+    pi_logits: Array, record: Record, is_response: Array | None, check: bool, log_mu_error: float
 ) -> tuple[Array, Record]:
     """A trainer's logits (..., V) and an engine's record, clean; the record in the logits' lifted dtype."""
+    _require_arrays({"pi_logits": pi_logits} | vars(record), is_response)
     shape, vocab_size = tuple(pi_logits.shape[:-1]), pi_logits.shape[-1]
     said = {"log_mu_k": record.log_mu_k, "top_log_mu": record.top_log_mu}
     tolerance, is_response = _enter(said, shape, is_response)
@@ -59,15 +69,17 @@ def admit_record(
         return xp.astype(lift(detach(log_mu)), pi_logits.dtype)
 
     ids = _admit_ids("top_ids", record.top_ids, record_shape, is_response[..., None])
+    top_log_mu = _neutral_row(like_logits(record.top_log_mu), is_response)
+    descending = xp.argsort(top_log_mu, axis=-1, descending=True)  # engines promise no order
     distinct = xp.arange(ids.shape[-1], device=ids.device, dtype=ids.dtype)  # neutral rows need distinct ids
     clean = Record(
         action=_admit_ids("action", record.action, shape, is_response),
         log_mu_k=_neutral(like_logits(record.log_mu_k), is_response, 0.0),
-        top_ids=xp.where(is_response[..., None], ids, distinct),
-        top_log_mu=_neutral_row(like_logits(record.top_log_mu), is_response),
+        top_ids=xp.take_along_axis(xp.where(is_response[..., None], ids, distinct), descending, axis=-1),
+        top_log_mu=xp.take_along_axis(top_log_mu, descending, axis=-1),
     )
     if check:
-        _check_record(pi_logits, clean, vocab_size, tolerance)
+        _check_record(pi_logits, clean, vocab_size, tolerance + math.expm1(log_mu_error))
     return pi_logits, clean
 
 
@@ -93,11 +105,14 @@ def _check_record(pi_logits: Array, record: Record, vocab_size: int, tolerance: 
     )  # fmt: skip
 
 
+def _require_arrays(named: Mapping[str, Array], is_response: Array | None) -> None:
+    checks.require_one_library(dict(named) | ({} if is_response is None else {"is_response": is_response}))
+
+
 def _enter(
     named: Mapping[str, Array], shape: tuple[int, ...], is_response: Array | None
 ) -> tuple[float, Array]:
     """Types and shapes; the tolerance of a row sum; is_response as a boolean array."""
-    checks.require_one_library(dict(named) | ({} if is_response is None else {"is_response": is_response}))
     checks.require_floating(named)
     first = next(iter(named.values()))
     xp = namespace(first)

@@ -32,6 +32,7 @@ def group_advantage(
     [[0.7071, -0.7071], [0.0, 0.0]]
     """
     checks.require_one_library({"reward": reward} | ({} if is_scored is None else {"is_scored": is_scored}))
+    checks.require_floating({"reward": reward}, "convert it")
     xp = namespace(reward)
     counted = xp.ones_like(reward, dtype=xp.bool) if is_scored is None else is_scored
     checks.require_bool("is_scored", counted)
@@ -43,7 +44,8 @@ def group_advantage(
     count = xp.sum(xp.astype(counted, reward.dtype), axis=-1, keepdims=True)
     # Measured from the group's best, so that equal rewards give exactly 0 and not a rounding of it.
     best = xp.max(xp.where(counted, reward, -xp.inf), axis=-1, keepdims=True)
-    known = xp.where(counted, reward - best, zero)
+    best = xp.where(xp.isfinite(best), best, xp.zeros_like(best))
+    known = xp.where(counted, xp.where(counted, reward, zero) - best, zero)
     mean = xp.sum(known, axis=-1, keepdims=True) / xp.clip(count, min=1.0)
     centred = xp.where(counted, known - mean, zero)
     if not divide_by_std:
@@ -68,8 +70,9 @@ def sequence_mean(is_response: Array, horizon: int | None) -> Array:
 
 def constant_length(is_response: Array, horizon: int | None) -> Array:
     """Each token weighs 1 / (sequences * horizon), however long its own sequence is."""
-    if horizon is None or horizon < 1:
-        raise ValueError(f"horizon must be >= 1 (tokens) for constant_length, got {horizon}")
+    if horizon is None:
+        raise ValueError("constant_length needs horizon, the constant number of tokens, got None")
+    checks.require_horizon(horizon)
     counted = _count(is_response)
     return counted / _sequences(namespace(counted).sum(counted, axis=-1, keepdims=True)) / horizon
 
@@ -100,6 +103,10 @@ def loss_weights(is_response: Array, aggregation: str = "token_mean", horizon: i
     checks.require_known("aggregation", aggregation, AGGREGATIONS)
     checks.require_one_library({"is_response": is_response})
     checks.require_bool("is_response", is_response)
+    if horizon is not None and aggregation != "constant_length":
+        raise ValueError(
+            f"horizon is for constant_length only, got {horizon} with {aggregation}; leave it out"
+        )
     return AGGREGATIONS[aggregation](is_response, horizon)
 
 

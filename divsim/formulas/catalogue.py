@@ -85,6 +85,7 @@ def dual_clip(
     >>> len(dual_clip().clauses)
     2
     """
+    checks.require_number("upper", upper, "a ratio")
     if not upper > 1 + eps_high:
         raise ValueError(f"upper must be > 1 + eps_high = {1 + eps_high:g} (a ratio), got {upper}")
     return _clip("dual_clip", "[DualClip] eq. 5", eps_low, eps_high, upper, ratio_cap)
@@ -99,10 +100,12 @@ def two_sided(delta: float = 0.1, tau: float = 1e-3, ratio_cap: float = RATIO_CA
     'two_sided(0.1)'
     """
     checks.require_positive("delta", delta, "a probability")
+    checks.require_number("tau", tau, "weight of the squared log ratio")
     if not 0 <= tau < float("inf"):
         raise ValueError(f"tau must be a finite number >= 0 (weight of the squared log ratio), got {tau}")
     clause = Clause(binary_gap_beyond(delta), always_outward)
-    return Rule(f"two_sided({delta:g})", "[IPO]", anchored_gain(tau, ratio_cap), (clause,))
+    gain = anchored_gain(tau, ratio_cap) if tau else masked_ratio_gain(ratio_cap)
+    return Rule(f"two_sided({delta:g})", "[IPO]", gain, (clause,))
 
 
 def dppo(

@@ -41,10 +41,8 @@ def logsumexp(log_weights: Array) -> Array:
     >>> float(logsumexp(np.log(np.array([0.25, 0.5]))))  # log 3/4
     -0.2876820724517809
     """
-    xp = namespace(log_weights)
-    peak = xp.max(log_weights, axis=-1, keepdims=True)
-    peak = xp.where(xp.isfinite(peak), peak, xp.zeros_like(peak))
-    return log_mass(xp.sum(xp.exp(log_weights - peak), axis=-1)) + peak[..., 0]
+    shifted, peak = _below_peak(log_weights)
+    return _log_total(shifted) + peak[..., 0]
 
 
 def log_softmax(logits: Array) -> Array:
@@ -60,7 +58,8 @@ def log_softmax(logits: Array) -> Array:
     >>> np.exp(log_softmax(np.log(np.array([1.0, 2.0, 5.0])))).round(3).tolist()
     [0.125, 0.25, 0.625]
     """
-    return logits - logsumexp(logits)[..., None]
+    shifted, _ = _below_peak(logits)
+    return shifted - _log_total(shifted)[..., None]
 
 
 def exponential_path(log_pi: Array, direction: Array, t: Array | float) -> Array:
@@ -126,3 +125,16 @@ def entropy(log_pi: Array) -> Array:
     # The double `where` keeps 0 * inf out of the backward pass, not only out of the value.
     finite = xp.where(log_pi == -xp.inf, xp.zeros_like(log_pi), log_pi)
     return -xp.sum(xp.exp(log_pi) * finite, axis=-1)
+
+
+def _below_peak(values: Array) -> tuple[Array, Array]:
+    """Values below their row's largest (..., V), so that rounding is that of the result; and the largest."""
+    xp = namespace(values)
+    peak = xp.max(values, axis=-1, keepdims=True)
+    peak = xp.where(xp.isfinite(peak), peak, xp.zeros_like(peak))
+    return values - peak, peak
+
+
+def _log_total(shifted: Array) -> Array:
+    xp = namespace(shifted)
+    return log_mass(xp.sum(xp.exp(shifted), axis=-1))

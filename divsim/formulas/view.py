@@ -155,7 +155,7 @@ class View:
         ([0.1], [2])
         """
         _check_resolution(k, log_mu_error)
-        log_mu, log_pi, action = admit_policies(log_mu, log_pi, action, is_response, check)
+        log_mu, log_pi, action = admit_policies(log_mu, log_pi, action, is_response, check, log_mu_error)
         ids = largest(log_mu, min(k, log_mu.shape[-1]))
         top_log_mu = namespace(log_mu).take_along_axis(log_mu, ids, axis=-1)
         record = Record(action, take(log_mu, action), ids, top_log_mu)
@@ -217,7 +217,7 @@ class View:
         """
         _check_resolution(top_ids.shape[-1], log_mu_error)
         record = Record(action, log_mu_k, top_ids, top_log_mu)
-        pi_logits, record = admit_record(pi_logits, record, is_response, check)
+        pi_logits, record = admit_record(pi_logits, record, is_response, check, log_mu_error)
         return _hide(log_softmax(pi_logits), record, replace_last, bracket, log_mu_error)
 
 
@@ -254,27 +254,25 @@ def _hide(
     log_pi_kept = xp.where(in_support, xp.take_along_axis(log_pi, ids, axis=-1), -xp.inf)
     log_pi_hidden = fill_at(log_pi, ids, -xp.inf)
     tail_size = log_pi.shape[-1] - xp.sum(xp.astype(in_support, xp.int64), axis=-1)
+    # The tail mass is as uncertain as what it was computed from: the retained cells, or the tail itself.
     if log_mu is None:
         log_mu_tail = log_complement(log_mu_kept, tail_size)
+        source = xp.sum(xp.exp(log_mu_kept), axis=-1)
     else:
         log_mu_tail = logsumexp(fill_at(log_mu, ids, -xp.inf))
+        source = xp.exp(log_mu_tail)
     view = View(
         log_mu_kept, log_pi_kept, in_support, cell_k, log_mu_tail, logsumexp(log_pi_hidden), tail_size,
         log_mu_cap=record.top_log_mu[..., -1],
         pi_tail_sq=xp.exp(logsumexp(2 * log_pi_hidden)),
         log_mu_error=log_mu_error,
     )  # fmt: skip
-    return _with_bracket(view, fill_at(xp.exp(log_pi), ids, -xp.inf)) if bracket else view
-
-
-def _with_bracket(view: View, pi_hidden: Array) -> View:
-    """The view with its overlap bracket, wide enough for the stated error of every recorded log mu."""
-    xp = namespace(pi_hidden)
-    seen = xp.sum(xp.exp(view.log_mu), axis=-1)
+    if not bracket:
+        return view
     low, high = overlap_bracket(
-        pi_hidden,
-        mass=xp.exp(view.log_mu_tail),
-        cap=xp.exp(view.field("log_mu_cap") + view.log_mu_error),
-        slack=seen * math.expm1(view.log_mu_error),
+        fill_at(xp.exp(log_pi), ids, -xp.inf),
+        mass=xp.exp(log_mu_tail),
+        cap=xp.exp(view.field("log_mu_cap") + log_mu_error),
+        slack=source * math.expm1(log_mu_error),
     )
     return replace(view, overlap_low=low, overlap_high=high)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .check import Check, check
-from .policies import Floats
+from .policies import Bools, Floats
 
 TOP_SPREAD = 0.1  # nats of logits at the top: each order of the expansion is about a tenth of the one before
 RATIO = 4.0  # between neighbouring rungs; 2 for a remainder of order 3, which meets rounding sooner
@@ -50,7 +50,7 @@ class Ladder:
     floor: Floats
 
     @property
-    def is_measurable(self) -> Floats:
+    def is_measurable(self) -> Bools:
         """(n,) bool: enough rungs clear the floor for a window that is also far from the top."""
         is_clear = np.abs(self.remainder) > CLEARANCE * self.floor
         return np.asarray(np.all(is_clear[: 2 * WINDOW], axis=0))
@@ -68,7 +68,7 @@ def climb(remainder: Remainder, scale: Floats, terms: Floats, ratio: float = RAT
     Returns:
       A `Ladder`.
 
-    Source: derived here; measuring the order is the habit of diffrax's `test_ode_order`.
+    Source: derived here.
 
     >>> ladder = climb(lambda s: np.array([np.expm1(s) - s]), np.array([1.0]), np.array([1.0]))
     >>> ladder.is_measurable.tolist(), round(convergence_slope([ladder]), 2)

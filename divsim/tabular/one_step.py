@@ -93,15 +93,39 @@ def top_step(divergence: Divergence, pair: PolicyPair, direction: Floats) -> Flo
     return np.asarray(allowed / spread)
 
 
-def rate_terms(divergence: Divergence, pair: PolicyPair, direction: Floats) -> Floats:
-    """The size of what a first-order rate sums, and thereby of its rounding.
+def value_terms(divergence: Divergence, pair: PolicyPair) -> Floats:
+    """The size of what a divergence sums, and thereby of its rounding.
 
-    A direction is a difference of numbers of size 1 at least, so that is the size its entries are rounded at.
+    A rounding of every log-probability, which is a difference of numbers of size 1 at least, moves D by at
+    most the sum of |q|; total variation, which is linear in probabilities, also by their own size, 1.
 
     Args:
       divergence: D.
       pair: mu and pi, (..., V).
-      direction: (..., V) logit displacement per unit of step.
+
+    Returns:
+      (...) in the unit of the divergence.
+
+    Source: derived here.
+
+    >>> pair = PolicyPair(np.log(np.array([0.5, 0.5])), np.log(np.array([0.25, 0.75])))
+    >>> float(value_terms(TV, pair).round(6))  # TV = 0.25, q = (-0.1875, 0.1875)
+    1.625
+    """
+    q = divergence.logit_grad(pair.log_mu, pair.log_pi)
+    linear = 1.0 if divergence in KINKED else 0.0
+    return np.asarray(divergence.measure(pair.log_mu, pair.log_pi) + np.sum(np.abs(q), axis=-1) + linear)
+
+
+def rate_terms(divergence: Divergence, pair: PolicyPair, direction: Floats) -> Floats:
+    """The size of what a first-order rate sums, and thereby of its rounding.
+
+    Besides the terms of q there is 1, the sum of a policy: q sums to zero only as far as policies sum to 1.
+
+    Args:
+      divergence: D.
+      pair: mu and pi, (..., V).
+      direction: (..., V) logit displacement per unit of step, rounded as numbers of size 1 at least.
 
     Returns:
       (...) in the unit of the divergence per unit of step.
@@ -110,11 +134,40 @@ def rate_terms(divergence: Divergence, pair: PolicyPair, direction: Floats) -> F
 
     >>> pair = PolicyPair(np.log(np.array([0.5, 0.5])), np.log(np.array([0.25, 0.75])))
     >>> float(rate_terms(TV, pair, np.array([1e-9, -1e-9])).round(6))
-    0.375
+    1.375
     """
     q = divergence.logit_grad(pair.log_mu, pair.log_pi)
     size = np.maximum(np.max(np.abs(direction), axis=-1), 1.0)
-    return np.asarray(np.sum(np.abs(q), axis=-1) * size)
+    return np.asarray((1 + np.sum(np.abs(q), axis=-1)) * size)
+
+
+def first_order_ladder(divergence: Divergence, pair: PolicyPair, direction: Floats, rate: Floats) -> Ladder:
+    """Remainders of `step * rate` as a prediction of the realised change.
+
+    Args:
+      divergence: D.
+      pair: mu and pi, (n, V).
+      direction: (n, V) logit displacement per unit of step.
+      rate: (n,) the claimed dD/ds.
+
+    Returns:
+      A `Ladder`, from `top_step` downwards.
+
+    Source: derived here.
+
+    >>> from divsim.tabular.ladder import convergence_slope
+    >>> pair = PolicyPair(np.log(np.array([[0.5, 0.5]])), np.log(np.array([[0.25, 0.75]])))
+    >>> ladder = first_order_ladder(TV, pair, np.array([[1.0, 0.0]]), rate=np.array([-0.1875]))
+    >>> round(convergence_slope([ladder]), 2)
+    2.0
+    """
+    top = top_step(divergence, pair, direction)
+
+    def remainder(fraction: float) -> Floats:
+        step = fraction * top
+        return np.asarray(realised_change(divergence, pair, direction, step) - step * rate)
+
+    return climb(remainder, value_terms(divergence, pair), top * rate_terms(divergence, pair, direction))
 
 
 def one_step(divergence: Divergence, geometry: Geometry, pair: PolicyPair, action: Ints) -> OneStep:
@@ -133,21 +186,13 @@ def one_step(divergence: Divergence, geometry: Geometry, pair: PolicyPair, actio
 
     >>> from divsim.formulas import FORWARD_KL
     >>> from divsim.tabular.geometry import EUCLIDEAN
-    >>> from divsim.tabular.ladder import convergence_slope
     >>> pair = PolicyPair(np.log(np.array([[0.5, 0.3, 0.2]])), np.log(np.array([[0.2, 0.3, 0.5]])))
     >>> step = one_step(FORWARD_KL, EUCLIDEAN, pair, np.array([0]))
-    >>> round(convergence_slope([step.ladder]), 2)
-    2.0
+    >>> bool(np.all(np.sign(step.realised) == np.sign(step.predicted)))
+    True
     """
     direction = geometry.direction(pair.log_pi, action)
     rate = geometry.rate(divergence, pair, action)
-    top = top_step(divergence, pair, direction)
-
-    def remainder(fraction: float) -> Floats:
-        step = fraction * top
-        return realised_change(divergence, pair, direction, step) - step * rate
-
-    scale = divergence.measure(pair.log_mu, pair.log_pi)
-    ladder = climb(remainder, scale, terms=top * rate_terms(divergence, pair, direction))
-    step = np.multiply.outer(ladder.fractions, top)
+    ladder = first_order_ladder(divergence, pair, direction, rate)
+    step = np.multiply.outer(ladder.fractions, top_step(divergence, pair, direction))
     return OneStep(step, ladder.remainder + step * rate, step * rate, ladder)

@@ -15,6 +15,7 @@ from divsim.formulas import log_softmax
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Shape = tuple[int, ...]
 
 
@@ -59,7 +60,7 @@ def dirichlet(rng: np.random.Generator, shape: Shape, vocab: int, concentration:
       (*shape, V) log-probabilities, nats.
 
     Errors: ValueError if the concentration is not positive.
-    Source: Marsaglia and Tsang 2000, section 6 (boosting of the shape parameter).
+    Source: derived here; the density of a product of a Gamma(c + 1) variable and U^(1/c).
 
     >>> log_p = dirichlet(np.random.default_rng(0), (), 3, concentration=1.0)
     >>> round(float(np.exp(log_p).sum()), 12)
@@ -125,7 +126,7 @@ def sample_action(rng: np.random.Generator, log_p: Floats) -> Ints:
     Returns:
       (...) int, the sampled tokens.
 
-    Source: Gumbel 1954; `argmax(log p + Gumbel)` is distributed as p.
+    Source: derived here; the largest of `log p + Gumbel` noise is token i with probability p_i.
 
     >>> int(sample_action(np.random.default_rng(0), np.log(np.array([1e-300, 1.0]))))
     1

@@ -3,10 +3,9 @@
 The smallest exact model of a language model with an outcome reward. A policy is a tuple of `levels`: level t
 is an array (..., V^t, V) with the next-token log-probabilities after each prefix of t tokens. Prefixes and
 sequences are numbered as base-V integers, first token most significant. Any leading shape is a batch. What is
-left out: end-of-sequence tokens, rewards on the way, learning.
+left out: end-of-sequence tokens, rewards on the way, and two policies side by side (`tree_pairs.py`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -201,7 +200,7 @@ def policy_gradient(tree: TokenTree, levels: Levels) -> Levels:
     Returns:
       `Levels`, level t of shape (..., V^t, V), each row sums to zero.
 
-    Source: policy gradient theorem, Sutton et al. 2000; derivations, T10.
+    Source: the policy gradient theorem; derivations, T10.
 
     >>> tree = TokenTree(np.array([0.0, 1.0]), vocab=2, horizon=1)
     >>> policy_gradient(tree, (np.log(np.array([[0.25, 0.75]])),))[0].tolist()
@@ -213,28 +212,6 @@ def policy_gradient(tree: TokenTree, levels: Levels) -> Levels:
         advantage = q - np.sum(pi * q, axis=-1, keepdims=True)
         gradient.append(reach[..., None] * pi * advantage)
     return tuple(gradient)
-
-
-def prefix_divergences(
-    measure: Callable[[Floats, Floats], Floats], levels_mu: Levels, levels_pi: Levels
-) -> Levels:
-    """A divergence between the next-token distributions at every prefix.
-
-    Args:
-      measure: (log_mu, log_pi) -> divergence over the last axis, such as `TV.measure`.
-      levels_mu, levels_pi: log-probabilities of both policies, level t of shape (..., V^t, V).
-
-    Returns:
-      `Levels`, level t of shape (..., V^t), in the unit of the divergence.
-
-    Source: definition.
-
-    >>> from divsim.formulas import TV
-    >>> mu, pi = (np.log(np.array([[0.25, 0.75]])),), (np.log(np.array([[0.5, 0.5]])),)
-    >>> prefix_divergences(TV.measure, mu, pi)[0].round(12).tolist()
-    [0.25]
-    """
-    return tuple(measure(mu, pi) for mu, pi in zip(levels_mu, levels_pi, strict=True))
 
 
 def _to_sequences(level: Floats, levels: Levels) -> Floats:

@@ -26,7 +26,7 @@ from .check import Check, Simulation, check, truth
 from .geometry import EUCLIDEAN, NATURAL, SIGN
 from .ladder import order
 from .one_step import one_step
-from .policies import Batch, Floats, PolicyPair, draw_batches, every_token
+from .policies import Batch, Bools, Floats, PolicyPair, draw_batches, every_token
 
 COUNTS = {2: 20, 3: 20, 7: 20, 40: 6}
 
@@ -51,8 +51,8 @@ class Signs:
     gap: Floats
     change: Floats
     mean_gap: Floats
-    agree: Floats
-    is_clear: Floats
+    agree: Bools
+    is_clear: Bools
 
 
 def signs(pair: PolicyPair) -> Signs:
@@ -96,18 +96,18 @@ SEVENTHS = PolicyPair(np.log(np.array([[5, 1, 1]]) / 7), np.log(np.array([[1, 2,
 """The smallest pair, by vocabulary and by common denominator, on which the two criteria disagree."""
 
 
-def _each(claim: Callable[[PolicyPair], Floats], batches: list[Batch], name: str) -> Check:
+def _each(claim: Callable[[PolicyPair], Bools], batches: list[Batch], name: str) -> Check:
     holds = [np.ravel(claim(batch.pair)) for batch in batches]
     return truth(np.concatenate(holds), name, COUNTS)
 
 
-def _disagreement(pair: PolicyPair) -> Floats:
+def _disagreement(pair: PolicyPair) -> Bools:
     x = signs(pair)
     between = (x.gap * x.mean_gap > 0) & (np.abs(x.gap) < np.abs(x.mean_gap))
     return np.asarray((between == ~x.agree) | ~x.is_clear)
 
 
-def _must_agree(pair: PolicyPair) -> Floats:
+def _must_agree(pair: PolicyPair) -> Bools:
     x = signs(pair)
     is_large = np.abs(x.gap) > _probability_range(pair) * TV.measure(pair.log_mu, pair.log_pi)[:, None]
     is_extreme = (x.gap == np.max(x.gap, axis=-1, keepdims=True)) | (
@@ -117,7 +117,7 @@ def _must_agree(pair: PolicyPair) -> Floats:
     return np.asarray(x.agree | ~(is_large | is_extreme | is_opposite) | ~x.is_clear)
 
 
-def _ranges(pair: PolicyPair) -> Floats:
+def _ranges(pair: PolicyPair) -> Bools:
     x = signs(pair)
     bound = _probability_range(pair) * TV.measure(pair.log_mu, pair.log_pi)[:, None]
     in_mean_range = (np.abs(x.mean_gap) <= bound + SIGN_FLOOR) & (x.mean_gap >= -1 / 4) & (x.mean_gap <= 1)
@@ -210,7 +210,8 @@ def _expectations(divergence: Divergence, pair: PolicyPair, advantage: Floats) -
     size = np.sum(weighted * (np.abs(change) + np.max(np.abs(q), axis=-1, keepdims=True)), axis=-1)
 
     def error(a: Floats, expected: Floats) -> Floats:
-        return np.abs(np.sum(weighted * a * change, axis=-1) - expected) / (size * (1 + np.max(np.abs(a))))
+        gap = np.abs(np.sum(weighted * a * change, axis=-1) - expected)
+        return np.asarray(gap / (size * (1 + np.max(np.abs(a)))))
 
     nothing = np.zeros_like(covariance)
     return {

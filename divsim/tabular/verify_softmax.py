@@ -19,7 +19,7 @@ from divsim.formulas import (
 from .check import Check, Simulation, check
 from .geometry import EUCLIDEAN
 from .ladder import TOP_SPREAD, Ladder, climb, order
-from .one_step import one_step, rate_terms, top_step
+from .one_step import first_order_ladder, one_step
 from .policies import Batch, Floats, at_action, draw_batches
 
 ALL_DIVERGENCES: tuple[Divergence, ...] = (
@@ -30,15 +30,19 @@ ALL_DIVERGENCES: tuple[Divergence, ...] = (
 """Every named divergence, and orders of the two families between and beyond the named ones."""
 
 
+LINE_COUNTS = {2: 8, 7: 8, 300: 4}
+FORWARD_KL_COUNTS = {2: 8, 3: 8, 30: 8, 1000: 4, 50_000: 1}
+DIVERGENCE_COUNTS = {2: 8, 3: 8, 30: 8, 400: 3}
+
+
 def simulate_softmax(rng: np.random.Generator) -> Simulation:
     """T1: first and second derivative of pi along a logit line, and the gradient of log pi_k.
 
     >>> simulate_softmax(np.random.default_rng(0)).ok
     True
     """
-    counts = {2: 8, 7: 8, 300: 4}
     ladders: tuple[list[Ladder], ...] = ([], [], [])
-    for batch in draw_batches(rng, counts):
+    for batch in draw_batches(rng, LINE_COUNTS):
         direction = rng.standard_normal(batch.pair.log_pi.shape)
         for found, ladder in zip(ladders, _path_ladders(batch, direction), strict=True):
             found.append(ladder)
@@ -50,7 +54,7 @@ def simulate_softmax(rng: np.random.Generator) -> Simulation:
     return Simulation(
         "T1 softmax",
         tuple(
-            order(found, f"remainder of {claim}", counts, claimed)
+            order(found, f"remainder of {claim}", LINE_COUNTS, claimed)
             for (claim, claimed), found in zip(claims, ladders, strict=True)
         ),
     )
@@ -83,7 +87,7 @@ def _path_ladders(batch: Batch, direction: Floats) -> tuple[Ladder, Ladder, Ladd
         return np.asarray(gain - fraction * top[:, 0] * log_rate)
 
     size = np.max(pi, axis=-1)
-    log_size = np.abs(at_action(log_pi, batch.action))
+    log_size = 1 + np.abs(at_action(log_pi, batch.action))
     terms = top[:, 0] * np.max(np.abs(direction), axis=-1)
     return (
         climb(past_first, size, size * terms),
@@ -98,31 +102,22 @@ def simulate_forward_kl(rng: np.random.Generator) -> Simulation:
     >>> simulate_forward_kl(np.random.default_rng(0)).ok
     True
     """
-    counts = {2: 8, 3: 8, 30: 8, 1000: 4, 50_000: 1}
-    batches = draw_batches(rng, counts)
+    batches = draw_batches(rng, FORWARD_KL_COUNTS)
     steps = [one_step(FORWARD_KL, EUCLIDEAN, b.pair, b.action).ladder for b in batches]
     lines = [_gradient_ladder(FORWARD_KL, b, rng.standard_normal(b.pair.log_pi.shape)) for b in batches]
     return Simulation(
         "T2 forward KL",
         (
-            order(lines, "remainder of dD/dz = pi - mu along random lines", counts, 2.0),
-            order(steps, "remainder of dD/ds = c_k", counts, 2.0),
+            order(lines, "remainder of dD/dz = pi - mu along random lines", FORWARD_KL_COUNTS, 2.0),
+            order(steps, "remainder of dD/ds = c_k", FORWARD_KL_COUNTS, 2.0),
             _threshold_form(batches),
         ),
     )
 
 
 def _gradient_ladder(divergence: Divergence, batch: Batch, direction: Floats) -> Ladder:
-    pair = batch.pair
-    rate = np.sum(divergence.logit_grad(pair.log_mu, pair.log_pi) * direction, axis=-1)
-    top = top_step(divergence, pair, direction)
-    before = divergence.measure(pair.log_mu, pair.log_pi)
-
-    def remainder(fraction: float) -> Floats:
-        after = exponential_path(pair.log_pi, direction, (fraction * top)[:, None])
-        return np.asarray(divergence.measure(pair.log_mu, after) - before - fraction * top * rate)
-
-    return climb(remainder, scale=before, terms=top * rate_terms(divergence, pair, direction))
+    rate = np.sum(divergence.logit_grad(batch.pair.log_mu, batch.pair.log_pi) * direction, axis=-1)
+    return first_order_ladder(divergence, batch.pair, direction, rate)
 
 
 def _threshold_form(batches: list[Batch]) -> Check:
@@ -144,11 +139,10 @@ def simulate_f_divergences(rng: np.random.Generator) -> Simulation:
     >>> simulate_f_divergences(np.random.default_rng(0)).ok
     True
     """
-    counts = {2: 8, 3: 8, 30: 8, 400: 3}
-    batches = draw_batches(rng, counts)
+    batches = draw_batches(rng, DIVERGENCE_COUNTS)
     checks = []
     for divergence in ALL_DIVERGENCES:
         ladders = [one_step(divergence, EUCLIDEAN, b.pair, b.action).ladder for b in batches]
         name = f"remainder of dD/ds = q_k - E_pi[q], {divergence.name}"
-        checks.append(order(ladders, name, counts, 2.0))
+        checks.append(order(ladders, name, DIVERGENCE_COUNTS, 2.0))
     return Simulation("T4 divergences", tuple(checks))

@@ -26,8 +26,8 @@ from divsim.formulas import (
 from .check import Check, Simulation, check, truth
 from .geometry import EUCLIDEAN
 from .ladder import Ladder, climb, order
-from .one_step import rate_terms, top_step
-from .policies import Batch, Floats, PolicyPair, at_action, draw_batches
+from .one_step import rate_terms, top_step, value_terms
+from .policies import Batch, Bools, Floats, Ints, PolicyPair, at_action, draw_batches
 
 COUNTS = {3: 8, 12: 8, 200: 4}
 TOP_K = (1, 8)
@@ -55,6 +55,7 @@ def simulate_top_k(rng: np.random.Generator) -> Simulation:
             *_interval_checks(rng, views),
             _impossibility_check(batches),
             _lumping_check(views),
+            _examples(),
         ),
     )
 
@@ -87,10 +88,10 @@ def _lumped_ladder(divergence: Divergence, batch: Batch, view: View) -> Ladder:
         after = View.top_k(pair.log_mu, log_after, batch.action, kept, check=False)
         return np.asarray(divergence.measure(*after.cells) - before - fraction * top * rate)
 
-    return climb(remainder, scale=before, terms=top * rate_terms(divergence, cells, direction))
+    return climb(remainder, value_terms(divergence, cells), top * rate_terms(divergence, cells, direction))
 
 
-def _hidden(batch: Batch, view: View) -> Floats:
+def _hidden(batch: Batch, view: View) -> Bools:
     """(n, V) bool: tokens that are neither among the K likeliest under mu nor sampled."""
     kept = view.in_support.shape[-1] - 1
     rank = np.argsort(np.argsort(-batch.pair.log_mu, axis=-1), axis=-1)
@@ -124,7 +125,7 @@ def _all_seen_check(batches: list[Batch]) -> Check:
     return check(np.concatenate(errors), "K = V: every tail gives c_k", COUNTS, ROUNDING, ROUNDING_REASON)
 
 
-def _alone(log_p: Floats, action: Floats) -> Floats:
+def _alone(log_p: Floats, action: Ints) -> Floats:
     """(n, V) log-probabilities of the others, the sampled token taken out."""
     is_action = np.arange(log_p.shape[-1]) == action[:, None]
     return np.where(is_action, -np.inf, log_p)
@@ -179,7 +180,7 @@ def _interval_checks(rng: np.random.Generator, views: Views) -> tuple[Check, Che
     )
 
 
-def _fitting(rng: np.random.Generator, batch: Batch, hidden: Floats, cap: Floats) -> Iterable[Floats]:
+def _fitting(rng: np.random.Generator, batch: Batch, hidden: Bools, cap: Floats) -> Iterable[Floats]:
     """(n, V) behaviour policies with the same retained entries, tail mass and cap."""
     mu, pi = np.exp(batch.pair.log_mu), np.exp(batch.pair.log_pi)
     yield batch.pair.log_mu
@@ -192,6 +193,29 @@ def _fitting(rng: np.random.Generator, batch: Batch, hidden: Floats, cap: Floats
             filled[row, tail] = np.clip(mass - cap[row] * np.arange(len(tail)), 0.0, cap[row])
         with np.errstate(divide="ignore"):
             yield np.log(filled)
+
+
+def _examples() -> Check:
+    """Exact small pairs: lumping hides the whole KL; two estimators get the sign of c_k = -3/400 wrong."""
+    hiding = _kept_first([[90, 9, 1]], [[90, 1, 9]], action=0, k=1)
+    wrong = _kept_first([[14, 13, 6, 5, 2]], [[5, 16, 1, 14, 4]], action=1, k=2)
+    estimates = [change(wrong, FORWARD_KL, tail)[0] for tail in ("aggregated", "uniform")]
+    pair = PolicyPair(_log_shares([[14, 13, 6, 5, 2]]), _log_shares([[5, 16, 1, 14, 4]]))
+    exact = EUCLIDEAN.rate(FORWARD_KL, pair, np.array([1]))[0]
+    holds = [
+        FORWARD_KL.measure(*hiding.cells)[0] < ROUNDING,
+        abs(exact + 3 / 400) < ROUNDING,
+        min(estimates) > 0,
+    ]
+    return truth(holds, "lumping can hide all of D, and flip the sign of two estimators", [3, 5])
+
+
+def _log_shares(counts: list[list[int]]) -> Floats:
+    return np.asarray(np.log(np.array(counts) / np.sum(counts)))
+
+
+def _kept_first(mu: list[list[int]], pi: list[list[int]], action: int, k: int) -> View:
+    return View.top_k(_log_shares(mu), _log_shares(pi), np.array([action]), k)
 
 
 def _lumping_check(views: Views) -> Check:

@@ -216,7 +216,7 @@ def policy_gradient(world: World, log_pi: Floats) -> Floats:
     Returns:
       (..., T, S, V), sums to zero over V. For a stationary policy sum it over T.
 
-    Source: policy gradient theorem, Sutton et al. 2000; derivations, T10.
+    Source: the policy gradient theorem; derivations, T10.
 
     >>> policy_gradient(bandit(np.array([0.0, 1.0])), np.log(np.array([[[0.25, 0.75]]]))).tolist()
     [[[-0.1875, 0.1875]]]
