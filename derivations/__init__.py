@@ -1,0 +1,42 @@
+"""Theorems about trust-region masks, each with a proof that a machine checks.
+
+Thirteen chapters, T1 to T13, each a module of this package; `load("T3")` builds the theorems of one chapter.
+Importing this package loads no chapter and no SymPy.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .theorem import Report, Theorem
+
+CHAPTERS = {
+    "T1": "softmax",
+    "T2": "forward_kl",
+    "T3": "finite_step",
+    "T4": "f_divergences",
+    "T5": "directions",
+    "T6": "expectations",
+    "T7": "top_k",
+    "T8": "inequalities",
+    "T9": "drpo",
+    "T10": "exact_gradients",
+    "T11": "geometry",
+    "T12": "horizon",
+    "T13": "gaussian",
+}
+
+
+def load(chapter_id: str) -> "tuple[Theorem, ...]":
+    """The theorems of one chapter, in reading order."""
+    if chapter_id not in CHAPTERS:
+        raise ValueError(f"unknown chapter {chapter_id!r}; valid chapters: {', '.join(CHAPTERS)}")
+    chapter = importlib.import_module(f".{CHAPTERS[chapter_id]}", __name__)
+    return tuple(build() for build in chapter.THEOREMS)
+
+
+def prove(chapter_id: str) -> "tuple[Report, ...]":
+    """Every check of every theorem of one chapter, in reading order."""
+    from .theorem import check
+
+    return tuple(check(theorem) for theorem in load(chapter_id))

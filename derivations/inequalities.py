@@ -1,0 +1,252 @@
+r"""T8, inequalities: how far two policies can be apart in total variation if their KL divergence is small.
+
+Two facts about one variable are cited: a function with an increasing slope is smallest where the slope is
+zero, and one that falls up to a point and rises after it is smallest there. The rest are identities of sums.
+Facts about total variation itself are in `positive_parts.py`.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+from sympy import Expr, IndexedBase, Symbol, diff, exp, log, sqrt
+
+from divsim.formulas import bounds
+
+from .forward_kl import forward_kl
+from .hypotheses import SIMPLEX, given, nonneg_all
+from .intervals import enclose, is_negative, is_positive, iv
+from .notation import k, m, p, total
+from .positive_parts import BELOW, INDICATOR, PARTS, RISEN, below, down, draw_parts, total_variation, up
+from .symbolic import SymbolicArray
+from .theorem import Mutant, Step, Theorem, Trace, Verdict
+from .trace import UNTIED, trace
+
+smaller, larger = IndexedBase("a", positive=True), IndexedBase("b", positive=True)
+c, y = Symbol("c", real=True), Symbol("y", real=True)
+q, w, x = (Symbol(name, positive=True) for name in "qwx")
+P, M = total(lambda i: below[i] * p[i]), total(lambda i: below[i] * m[i])
+
+
+def bregman(i: Any) -> Expr:
+    """e^d - 1 - d at d = log(pi_i / mu_i)."""
+    return p[i] / m[i] - 1 - log(p[i] / m[i])
+
+
+def within(i: Any, mass_mu: Any, mass_pi: Any) -> Expr:
+    """y - 1 - log y at the ratio y of the distributions within a cell of these masses."""
+    return p[i] * mass_mu / (m[i] * mass_pi) - 1 - (log(p[i]) - log(m[i]) + log(mass_mu) - log(mass_pi))
+
+
+def tangent(i: Any) -> Expr:
+    """e^y - 1 - y at y = log(pi_i / mu_i) / 2 - c."""
+    lead = log(p[i] / m[i]) / 2 - c
+    return exp(lead) - 1 - lead
+
+
+def bound(name: str, form: Any) -> Trace:
+    """A shipped bound of TV as a function of KL = x."""
+    shipped = getattr(bounds, name)
+    return trace(f"bounds.{name}", lambda c: shipped(SymbolicArray(c.number(x))), form, UNTIED[:1])
+
+
+def kl_cells() -> Theorem:
+    """T8b."""
+    cells = total(lambda i: m[i] * bregman(i))
+    return Theorem(
+        id="T8b",
+        title="Forward KL is a sum of terms that are not negative",
+        statement=r"KL(\mu\|\pi) = \sum_i \mu_i (e^{d_i} - 1 - d_i) \ge 0, \quad d_i = "
+        r"\log\frac{\pi_i}{\mu_i}",
+        scope="Any vocabulary size, all probabilities positive, both policies normalised. This is the form "
+        "that the code sums: its terms do not cancel when the policies nearly agree.",
+        tier="G",
+        steps=(
+            Step(
+                "Adding π − μ to the terms changes nothing, because both policies sum to one.",
+                forward_kl(),
+                cells,
+            ),
+            Step(
+                "The function e^y − 1 − y has an increasing slope: its second derivative is e^y.",
+                diff(exp(y) - 1 - y, y, 2),
+                exp(y),
+                kind="nonneg",
+                hypotheses=(),
+            ),
+            Step(
+                "Its slope e^y − 1 is zero at y = 0, where the function is zero too.",
+                diff(exp(y) - 1 - y, y).subs(y, 0) ** 2 + (exp(y) - 1 - y).subs(y, 0) ** 2,
+                0,
+                kind="scalar",
+                hypotheses=(),
+            ),
+            Step(
+                "A function with an increasing slope is smallest where its slope is zero, so e^y ≥ 1 + y for "
+                "every y.",
+                kind="cited",
+            ),
+            Step(
+                "So every term is at least zero, and with it forward KL.",
+                forward_kl(),
+                cells,
+                kind="nonneg",
+                hypotheses=(*SIMPLEX, nonneg_all(bregman)),
+            ),
+        ),
+        mutants=(
+            Mutant(
+                "The correction with the wrong sign.",
+                forward_kl(),
+                cells - 2 * total(lambda i: m[i] * (p[i] / m[i] - 1) ** 2),
+            ),
+            Mutant("The terms weighted by π.", forward_kl(), total(lambda i: p[i] * bregman(i))),
+        ),
+        sample=draw_parts,
+    )
+
+
+def pinsker() -> Theorem:
+    """T8c."""
+    binary = w * log(w / q) + (1 - w) * log((1 - w) / (1 - q))
+    excess = binary - 2 * (w - q) ** 2
+    cells = M * (log(M) - log(P)) + (1 - M) * (log(1 - M) - log(1 - P))
+
+    def inside(i: Any) -> Expr:
+        return within(i, M, P)
+
+    def outside(i: Any) -> Expr:
+        return within(i, 1 - M, 1 - P)
+
+    split = (*SIMPLEX, INDICATOR, nonneg_all(inside), nonneg_all(outside))
+    missed = total(lambda i: below[i] * m[i] * inside(i)) + total(
+        lambda i: (1 - below[i]) ** 2 * m[i] * outside(i)
+    )
+    return Theorem(
+        id="T8c",
+        title="Pinsker's inequality (bounds.pinsker)",
+        statement=r"2\, TV(\mu, \pi)^2 \le KL(\mu\|\pi)",
+        scope="Any vocabulary size, all probabilities positive; KL in nats; TV is symmetric, so the other KL "
+        "obeys it too. It bounds TV by KL and never KL by TV: KL is unbounded at any TV.",
+        tier="G",
+        steps=(
+            Step(
+                "For two outcomes with probabilities w under μ and q under π, the excess kl − 2 (w − q)² "
+                "changes with q like (q − w) times something that is not negative.",
+                diff(excess, q),
+                (q - w) * (1 - 2 * q) ** 2 / (q * (1 - q)),
+                kind="scalar",
+                hypotheses=(),
+            ),
+            Step("At q = w the excess is zero.", excess.subs(q, w), 0, kind="scalar", hypotheses=()),
+            Step(
+                "A function that falls up to w and rises after it is smallest at w, so the excess is never "
+                "negative.",
+                kind="cited",
+            ),
+            Step(
+                "Lump the tokens with μ > π into one cell and the others into a second: forward KL loses a "
+                "sum of terms y − 1 − log y, which are not negative (T8b with y = e^d).",
+                forward_kl() - cells,
+                missed,
+                kind="nonneg",
+                hypotheses=split,
+            ),
+            Step(
+                "On these two cells the gap M − P is TV itself, so KL ≥ kl(M, P) ≥ 2 (M − P)² = 2 TV².",
+                M - P,
+                RISEN,
+                hypotheses=(*PARTS, *BELOW),
+            ),
+        ),
+        mutants=(
+            Mutant(
+                "A constant of 4, twice too good.",
+                diff(excess - 2 * (w - q) ** 2, q),
+                (q - w) * (1 - 2 * q) ** 2 / (q * (1 - q)),
+                (),
+            ),
+            Mutant("Lumping loses nothing.", forward_kl(), cells, (*SIMPLEX, INDICATOR)),
+            Mutant("The gap taken for half of TV.", M - P, RISEN / 2, (*PARTS, *BELOW)),
+        ),
+        traces=(bound("pinsker", sqrt(x / 2)),),
+        sample=draw_parts,
+    )
+
+
+def bretagnolle_huber() -> Theorem:
+    """T8d."""
+    spread = total(lambda i, o: (sqrt(smaller[i] * larger[o]) - sqrt(smaller[o] * larger[i])) ** 2)
+    sums = total(lambda i: smaller[i]) * total(lambda i: larger[i])
+    lead = sums - total(lambda i: sqrt(smaller[i] * larger[i])) ** 2
+    affinity = total(lambda i: sqrt(p[i] * m[i]))
+    mean_log = given(total(lambda i: m[i] * log(p[i])), total(lambda i: m[i] * log(m[i])) + 2 * c)
+    gap = x / 2 - (1 - exp(-x))
+    return Theorem(
+        id="T8d",
+        title="The Bretagnolle-Huber inequality (bounds.bretagnolle_huber)",
+        statement=r"TV(\mu, \pi)^2 \le 1 - e^{-KL(\mu\|\pi)}",
+        scope="Any vocabulary size, all probabilities positive; KL in nats. It never exceeds 1, and is "
+        "sharper than Pinsker exactly where KL > 1.5936; below that Pinsker is.",
+        tier="G",
+        steps=(
+            Step(
+                "The minimum of the two policies sums to 1 − TV.",
+                total(lambda i: m[i] - down[i]),
+                1 - RISEN,
+                hypotheses=PARTS,
+            ),
+            Step("Their maximum sums to 1 + TV.", total(lambda i: m[i] + up[i]), 1 + RISEN, hypotheses=PARTS),
+            Step(
+                "At every token the minimum times the maximum is π μ.",
+                (m[k] - down[k]) * (m[k] + up[k]),
+                p[k] * m[k],
+                hypotheses=PARTS,
+            ),
+            Step(
+                "With a the minimum and b the maximum, Lagrange's identity: the product of the two sums "
+                "exceeds the square of Σ √(a b) by half a double sum of squares.",
+                lead,
+                spread / 2,
+                kind="nonneg",
+                hypotheses=(),
+            ),
+            Step(
+                "The affinity Σ √(π μ) is at least e^c, c = −KL/2: the difference is a sum of terms e^y − 1 "
+                "− y (T8b).",
+                affinity - exp(c),
+                exp(c) * total(lambda i: m[i] * tangent(i)),
+                kind="nonneg",
+                hypotheses=(*SIMPLEX, mean_log, nonneg_all(tangent)),
+            ),
+            Step(
+                "So 1 − TV² = (1 − TV)(1 + TV) ≥ e^{2c} = e^{−KL}, and the bound is below Pinsker's √(KL/2) "
+                "from one crossing on, since the difference of their squares is convex and zero at KL = 0.",
+                diff(gap, x, 2),
+                exp(-x),
+                kind="nonneg",
+                hypotheses=(),
+            ),
+            Step("The crossing lies between KL = 1.5936 and 1.5937.", kind="exact", decide=_crossing),
+        ),
+        mutants=(
+            Mutant("The minimum sums to 1 − 2 TV.", total(lambda i: m[i] - down[i]), 1 - 2 * RISEN, PARTS),
+            Mutant("The half of the double sum lost.", lead, spread, ()),
+            Mutant("The affinity equal to e^c.", affinity, exp(c), (*SIMPLEX, mean_log)),
+        ),
+        traces=(bound("bretagnolle_huber", sqrt(1 - exp(-x))),),
+        sample=draw_parts,
+    )
+
+
+def _crossing() -> Verdict:
+    def gap(kl: Fraction) -> Any:
+        return enclose(kl) / 2 - 1 + iv.exp(-enclose(kl))
+
+    below_it, above_it = gap(Fraction(15936, 10000)), gap(Fraction(15937, 10000))
+    return Verdict(
+        is_negative(below_it) and is_positive(above_it),
+        f"KL/2 − (1 − e^−KL) is {float(below_it.mid):.1e} at 1.5936 and {float(above_it.mid):.1e} at 1.5937",
+    )
+
+
+THEOREMS = (total_variation, kl_cells, pinsker, bretagnolle_huber)
