@@ -1,0 +1,110 @@
+"""Four geometries: directions against plain loops, closed-form rates against the direction they belong to."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from divsim.formulas import DIVERGENCES, FORWARD_KL, REVERSE_KL, directional_change
+from divsim.tabular.geometry import EUCLIDEAN, NATURAL, SIGN, geometries, linear_head
+from divsim.tabular.policies import PAIR_FAMILIES, PolicyPair
+
+Floats = NDArray[np.float64]
+
+W = np.array([[0.3, -1.2], [0.7, 0.1], [-0.5, 0.4], [1.1, 2.0]])
+PI = np.array([0.1, 0.2, 0.3, 0.4])
+
+
+def unit(k: int) -> Floats:
+    return np.array([float(i == k) for i in range(4)])
+
+
+ORACLES = {
+    "euclidean": lambda k: unit(k) - PI,
+    "sign": lambda k: np.sign(unit(k) - PI),
+    "natural": lambda k: unit(k) / PI,
+    "linear_head": lambda k: W @ W.T @ (unit(k) - PI),
+}
+
+
+@pytest.mark.parametrize("k", range(4))
+@pytest.mark.parametrize("name", ORACLES)
+def test_direction(name: str, k: int) -> None:
+    direction = geometries(W)[name].direction(np.log(PI), np.array(k))
+    np.testing.assert_allclose(direction, ORACLES[name](k), rtol=1e-14, atol=1e-15)  # a few roundings
+
+
+def test_natural_direction_is_the_fisher_pseudo_inverse_of_the_gradient() -> None:
+    fisher = np.diag(PI) - np.outer(PI, PI)
+    for k in range(4):
+        solved = np.linalg.pinv(fisher) @ (unit(k) - PI)
+        direction = NATURAL.direction(np.log(PI), np.array(k))
+        # The pseudo-inverse has mean zero; a shift of all logits is no move. Condition number below 10.
+        np.testing.assert_allclose(direction - direction.mean(), solved, atol=1e-13)
+
+
+def test_linear_head_is_one_gradient_step_of_its_weights() -> None:
+    """z = W theta, theta += s W^T (e_k - pi)."""
+    theta = np.array([0.4, -0.2])
+    pi = np.exp(log_softmax(W @ theta))
+    s, k = 0.7, 2
+    stepped = W @ (theta + s * W.T @ (unit(k) - pi)) - W @ theta
+    direction = linear_head(W).direction(np.log(pi), np.array(k))
+    np.testing.assert_allclose(s * direction, stepped, rtol=1e-13)
+
+
+def test_a_head_of_all_features_is_euclidean_and_a_large_one_needs_no_square_matrix() -> None:
+    rng = np.random.default_rng(0)
+    pair = PAIR_FAMILIES["zipf"](rng, (1,), 50_000)  # V x V would take 20 GB
+    k = np.array([17])
+    head = linear_head(rng.standard_normal((50_000, 8)))
+    assert head.direction(pair.log_pi, k).shape == (1, 50_000)
+    same = linear_head(np.eye(4))
+    np.testing.assert_allclose(same.direction(np.log(PI), np.array(1)), unit(1) - PI, atol=1e-16)
+
+
+@given(
+    logits=st.lists(st.floats(-5, 5), min_size=8, max_size=8).map(np.array),
+    k=st.integers(0, 3),
+    name=st.sampled_from(sorted(DIVERGENCES)),
+)
+def test_closed_form_rate_is_the_derivative_along_the_direction(logits: Floats, k: int, name: str) -> None:
+    pair = PolicyPair(log_softmax(logits[:4]), log_softmax(logits[4:]))
+    divergence, action = DIVERGENCES[name], np.array(k)
+    for geometry in geometries(W).values():
+        direction = geometry.direction(pair.log_pi, action)
+        q = divergence.logit_grad(pair.log_mu, pair.log_pi)
+        expected = directional_change(divergence, pair.log_mu, pair.log_pi, direction)
+        # Both are sums over 4 tokens of terms |q_i v_i|, and q sums to zero within their rounding.
+        size = (1 + np.sum(np.abs(q))) * np.max(np.abs(direction))
+        assert abs(geometry.rate(divergence, pair, action) - expected) < 1e-14 * size
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_natural_rates_are_the_ratio_test_and_its_reverse_twin(seed: int) -> None:
+    pair = PAIR_FAMILIES["uniform"](np.random.default_rng(seed), (), 6)
+    eta, advantage = 0.3, -1.7
+    for k in range(6):
+        r = float(np.exp(pair.log_pi[k] - pair.log_mu[k]))
+        step = eta * advantage * r
+        reverse_kl = sum(np.exp(p) * (p - m) for p, m in zip(pair.log_pi, pair.log_mu, strict=True))
+        forward = step * NATURAL.rate(FORWARD_KL, pair, np.array(k))
+        reverse = step * NATURAL.rate(REVERSE_KL, pair, np.array(k))
+        assert forward == pytest.approx(eta * advantage * (r - 1), rel=1e-12, abs=1e-14)
+        assert reverse == pytest.approx(step * (np.log(r) - reverse_kl), rel=1e-12, abs=1e-14)
+
+
+def test_sign_and_natural_have_the_ratio_sign_and_euclidean_has_not() -> None:
+    """pi = (1,2,4)/7, mu = (5,1,1)/7: the second token rose, and raising it further lowers forward KL."""
+    pair = PolicyPair(np.log(np.array([5, 1, 1]) / 7), np.log(np.array([1, 2, 4]) / 7))
+    k = np.array(1)
+    assert SIGN.rate(FORWARD_KL, pair, k) > 0
+    assert NATURAL.rate(FORWARD_KL, pair, k) > 0
+    assert EUCLIDEAN.rate(FORWARD_KL, pair, k) == pytest.approx(-3 / 49, rel=1e-14)
+
+
+def test_sign_direction_survives_a_certain_token() -> None:
+    """1 - pi_k rounds to zero; the sign of the gradient on k is still +1."""
+    assert SIGN.direction(np.array([-40.0, 0.0]), np.array(1)).tolist() == [-1, 1]
