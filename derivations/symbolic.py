@@ -93,8 +93,9 @@ def _binary(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
         return NotImplemented
     left, right = real(left), real(right)
     if operation is operator.truediv and right.expr == 0:
-        return Real(sympy.nan, _mp.nan)
-    return Real(operation(left.expr, right.expr), operation(left.value, right.value))
+        return real(np.nan)
+    value = operation(left.value, right.value)
+    return Real(operation(left.expr, right.expr), value) if _mp.isfinite(value) else real(float(value))
 
 
 def real(number: Any) -> Real:

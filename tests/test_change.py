@@ -198,6 +198,20 @@ def test_flip_bracket_contains_the_root() -> None:
     assert 60 < sum(finite) < len(finite)
 
 
+def test_flip_bracket_golden(xp: Library) -> None:
+    """6 |c| / (3 V0 + 2 R |c|) and 2 |c| / (V0 - R |c|), in fractions."""
+    pi, mu, k, c = WORKED["disagrees"]
+    p = [F(x) for x in pi]
+    u = [(i == k) - x for i, x in enumerate(p)]
+    mean = sum((x * v for x, v in zip(p, u, strict=True)), F(0))
+    variance = sum((x * (v - mean) ** 2 for x, v in zip(p, u, strict=True)), F(0))
+    span, size = max(u) - min(u), abs(F(c))
+    log_mu, log_pi = (xp.array(np.log([float(F(x)) for x in row])) for row in (mu, pi))
+    low, high = flip_step_bracket(log_mu, log_pi, xp.array(k))
+    assert_close(low, float(6 * size / (3 * variance + 2 * span * size)), rtol=1e-13)
+    assert_close(high, float(2 * size / (variance - span * size)), rtol=1e-13)
+
+
 def test_flip_bracket_at_equal_policies() -> None:
     log_pi = np.log([0.5, 0.3, 0.2])
     assert [float(end) for end in flip_step_bracket(log_pi, log_pi, np.array(0))] == [0.0, 0.0]

@@ -112,7 +112,7 @@ def test_a_one_based_sum_is_silently_wrong_and_is_refused():
 def test_sympy_does_not_know_that_a_delta_is_zero_or_one():
     assert KroneckerDelta(i, k).is_nonnegative is None
     assert nonnegative(KroneckerDelta(i, k)) and nonnegative(1 - KroneckerDelta(i, k))
-    assert not nonnegative(KroneckerDelta(i, k) - 1)
+    assert not nonnegative(KroneckerDelta(i, k) - 1) and not nonnegative(-KroneckerDelta(i, k))
     assert not nonnegative(KroneckerDelta(i, k) ** Symbol("complex"))
 
 
@@ -162,6 +162,14 @@ TRUE = {
         log(2) + total(lambda h: p[h] * log(total(lambda i: exp(GRAM[h, i])))),
     ),
     "double sum of ones": (total(lambda i, h: p[i]), n),
+    "square of a dependent sum": (
+        total(lambda i: p[i] * total(lambda h: GRAM[i, h]) ** 2),
+        total(lambda h, i, a: p[h] * GRAM[h, i] * GRAM[h, a]),
+    ),
+    "log of a sum with a common factor": (
+        log(p[k] ** 2 * m[k] + p[k] * m[k] ** 2),
+        log(p[k]) + log(m[k]) + log(p[k] + m[k]),
+    ),
 }
 FALSE = {
     "double sum without one factor": (total(lambda i, h: p[i] * v[i]), AVERAGE),
@@ -204,6 +212,10 @@ def test_a_false_identity_is_refused(name):
     lhs, rhs = FALSE[name]
     assert not is_zero(lhs - rhs)
     assert max(_gaps(lhs, rhs)) > 1e-3
+
+
+def test_what_is_not_a_number_is_infinitely_wrong():
+    assert difference(log(v[k]), v[k], {"v": np.array([-1.0]), "k": 0}) == np.inf
 
 
 def test_without_the_hypothesis_the_sum_of_probabilities_stays():
@@ -275,6 +287,12 @@ def _sum_of(inner, first, second):
     return total(lambda i: _weights(i)[first] * (inner + _weights(i)[second]))
 
 
+def _nested(inner, first, second):
+    return total(
+        lambda i: _weights(i)[first] * total(lambda h: _weights(h)[second] * (GRAM[i, h] + inner)) ** 2
+    )
+
+
 def _double(inner, first, second):
     return total(lambda i, h: _weights(i)[first] * _weights(h)[second] * (p[i] - v[h]) * inner)
 
@@ -287,6 +305,7 @@ EXPRESSIONS = st.recursive(
         st.builds(lambda x: x**2, inner),
         st.builds(lambda x: 1 / (2 + x**2), inner),
         st.builds(_sum_of, inner, st.integers(0, 6), st.integers(0, 6)),
+        st.builds(_nested, inner, st.integers(0, 6), st.integers(0, 6)),
         st.builds(_double, inner, st.integers(0, 6), st.integers(0, 6)),
     ),
     max_leaves=4,
@@ -296,7 +315,9 @@ EXPRESSIONS = st.recursive(
 @forall_cases(expr=EXPRESSIONS, size=st.sampled_from([1, 2, 4]), seed=st.integers(0, 99))
 def test_the_normal_form_keeps_the_value(expr, size, seed):
     values = draw(
-        [expr, total(lambda i: p[i] * m[i] * v[i] + t) + v[k] + v[j]], size, np.random.default_rng(seed)
+        [expr, total(lambda i: p[i] * m[i] * v[i] + t) + v[k] + v[j] + GRAM[k, j]],
+        size,
+        np.random.default_rng(seed),
     )
     assert difference(expr, normal_form(expr, SIMPLEX), values) < 1e-9  # float64, up to 4^4 terms, some large
 

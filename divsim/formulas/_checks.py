@@ -143,7 +143,7 @@ def require_positive(name: str, value: float, unit: str) -> None:
 def require_horizon(value: int) -> None:
     """A horizon is a whole number of steps, 1 at least."""
     require_number("horizon", value, "steps")
-    if not (value >= 1 and value == int(value)):
+    if not (math.isfinite(value) and value >= 1 and value == int(value)):
         raise ValueError(f"horizon must be a whole number >= 1 (steps), got {value}")
 
 

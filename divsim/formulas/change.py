@@ -19,7 +19,8 @@ def change(view: View, divergence: Divergence = FORWARD_KL, tail: str = "full") 
         dD/d eta = A r c_k,   c_k = q_k - sum_C q_C nu_C,   q = grad_z D on the cells    (change)
 
     with nu_C = pi_C on retained tokens and the tail model's nu on the tail. For forward KL at full resolution
-    c_k = (pi_k - mu_k) + sum_i pi_i (mu_i - pi_i).
+    c_k = (pi_k - mu_k) + sum_i pi_i (mu_i - pi_i). Computed as sum_{C != k} (pi_C q_k - nu_C q_C), the same
+    because the pi_C sum to one, so that a confident token (pi_k near 1) keeps its digits.
 
     Args:
       view: what is seen of (mu, pi), leading shape (...).
@@ -37,9 +38,12 @@ def change(view: View, divergence: Divergence = FORWARD_KL, tail: str = "full") 
     """
     require_known("tail", tail, TAILS)
     xp = namespace(view.log_pi)
-    q = divergence.logit_grad(*view.cells)
+    log_mu, log_pi = view.cells
+    q = divergence.logit_grad(log_mu, log_pi)
     nu = append(xp.exp(view.log_pi), TAILS[tail].nu(view))
-    return take(q, view.cell_k) - xp.sum(q * nu, axis=-1)
+    payments = xp.exp(log_pi) * take(q, view.cell_k)[..., None] - nu * q
+    is_k = xp.arange(q.shape[-1], device=q.device) == view.cell_k[..., None]
+    return xp.sum(xp.where(is_k, xp.zeros_like(q), payments), axis=-1)
 
 
 def directional_change(divergence: Divergence, log_mu: Array, log_pi: Array, direction: Array) -> Array:

@@ -107,7 +107,9 @@ def policy_gradient_direction(log_pi: Array, action: Array) -> Array:
     """
     xp = namespace(log_pi)
     is_action = xp.arange(log_pi.shape[-1], device=log_pi.device) == action[..., None]
-    return xp.astype(is_action, log_pi.dtype) - xp.exp(log_pi)
+    others = xp.where(is_action, xp.zeros_like(log_pi), xp.exp(log_pi))
+    # 1 - pi_k as the sum of the others keeps its digits where pi_k is near 1.
+    return xp.where(is_action, xp.sum(others, axis=-1, keepdims=True), -others)
 
 
 def entropy(log_pi: Array) -> Array:

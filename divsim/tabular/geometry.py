@@ -14,7 +14,7 @@ import numpy as np
 
 from divsim.formulas import Divergence, View, change, policy_gradient_direction
 
-from .policies import Floats, Ints, PolicyPair, at_action
+from .policies import Bools, Floats, Ints, PolicyPair, at_action
 
 DirectionOf = Callable[[Floats, Ints], Floats]
 RateOf = Callable[[Divergence, PolicyPair, Ints], Floats]
@@ -85,8 +85,16 @@ def geometries(features: Floats) -> dict[str, Geometry]:
 
 def _natural_direction(log_pi: Floats, action: Ints) -> Floats:
     """`e_k / pi_k`: the Fisher matrix diag(pi) - pi pi^T maps it to e_k - pi (derivations, T5)."""
-    is_action = np.arange(log_pi.shape[-1]) == np.asarray(action)[..., None]
-    return np.where(is_action, np.exp(-log_pi), 0.0)
+    return np.where(_is_action(log_pi, action), np.exp(-log_pi), 0.0)
+
+
+def _sign_direction(log_pi: Floats, action: Ints) -> Floats:
+    """`sign(e_k - pi)`, also where 1 - pi_k rounds to 0."""
+    return np.where(_is_action(log_pi, action), 1.0, -1.0)
+
+
+def _is_action(log_pi: Floats, action: Ints) -> Bools:
+    return np.asarray(np.arange(log_pi.shape[-1]) == np.asarray(action)[..., None])
 
 
 def _logit_grad_at(divergence: Divergence, pair: PolicyPair, action: Ints) -> Floats:
@@ -106,7 +114,7 @@ EUCLIDEAN = Geometry("euclidean", policy_gradient_direction, _euclidean_rate)
 
 SIGN = Geometry(
     "sign",
-    lambda log_pi, action: np.sign(policy_gradient_direction(log_pi, action)),
+    _sign_direction,
     lambda divergence, pair, action: 2 * _logit_grad_at(divergence, pair, action),
 )
 """Sign descent, or Adam's first step, on the logits: +1 for k, -1 elsewhere; rate 2 q_k."""

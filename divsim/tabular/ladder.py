@@ -18,17 +18,19 @@ import numpy as np
 from .check import Check, check
 from .policies import Bools, Floats
 
-TOP_SPREAD = 0.1  # nats of logits at the top: each order of the expansion is about a tenth of the one before
-RATIO = 4.0  # between neighbouring rungs; 2 for a remainder of order 3, which meets rounding sooner
-RUNGS = 14  # to 4^-13, or 2^-13, of the top, where a remainder of order 2, or 3, is below rounding
-FLOOR_FRACTIONS = 2.0 ** -np.arange(36.0, 44.0)  # a remainder of order 2 is below 2^-72 of its top
+TOP_SPREAD = 0.3  # nats of logits at the top: each order of the expansion is below a third of the one before
+RATIO = 3.0  # between neighbouring rungs
+RATIO_THIRD = 2.5  # for a remainder of order 3, which meets rounding sooner
+RUNGS = 18  # to 3^-17, or 2.5^-17, of the top: a remainder of order 2, or 3, is then 1e-16 of its top
+FLOOR_FRACTIONS = 2.0 ** -np.arange(36.0, 42.0)  # a remainder of order 2 is below 2^-72 of its top
 CLEARANCE = 100.0  # rounding then moves a remainder by at most 1 %
 WINDOW = 4  # rungs in the regression: the lowest that clear the floor, where higher orders matter least
+LEAST_RUNGS = 8  # that must clear the floor, so that a window starts at a fortieth of the top at most
 
-ORDER_TOLERANCE = 0.02
+ORDER_TOLERANCE = 0.05
 ORDER_REASON = (
-    "absolute, in units of order: rounding moves a rung by at most 1 %, and the next order of the expansion "
-    "by less, which bends a window of four rungs by less than 0.01"
+    "absolute, in units of order: rounding moves a rung by at most 1 %, the next order of the expansion "
+    "bends the window by a few; a wrong prediction is off by a whole order"
 )
 
 Remainder = Callable[[float], Floats]
@@ -53,7 +55,7 @@ class Ladder:
     def is_measurable(self) -> Bools:
         """(n,) bool: enough rungs clear the floor for a window that is also far from the top."""
         is_clear = np.abs(self.remainder) > CLEARANCE * self.floor
-        return np.asarray(np.all(is_clear[: 2 * WINDOW], axis=0))
+        return np.asarray(np.all(is_clear[:LEAST_RUNGS], axis=0))
 
 
 def climb(remainder: Remainder, scale: Floats, terms: Floats, ratio: float = RATIO) -> Ladder:

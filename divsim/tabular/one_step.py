@@ -81,8 +81,9 @@ def top_step(divergence: Divergence, pair: PolicyPair, direction: Floats) -> Flo
     Source: derived here.
 
     >>> pair = PolicyPair(np.log(np.array([0.5, 0.5])), np.log(np.array([0.25, 0.75])))
-    >>> round(float(top_step(TV, pair, np.array([1.0, -1.0]))), 12)
-    0.05
+    >>> from divsim.formulas import FORWARD_KL
+    >>> [round(float(top_step(d, pair, np.array([1.0, -1.0]))), 3) for d in (FORWARD_KL, TV)]
+    [0.15, 0.101]
     """
     spread = np.max(direction, axis=-1) - np.min(direction, axis=-1)
     allowed = np.full_like(spread, TOP_SPREAD)

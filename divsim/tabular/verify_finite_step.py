@@ -5,6 +5,8 @@ predicted decrease turns into an increase, against the root that `scipy.optimize
 out: first-order claims (`verify_softmax.py`).
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 from scipy.optimize import brentq
 
@@ -21,12 +23,13 @@ from divsim.formulas import (
 
 from .check import Check, Simulation, check, truth
 from .geometry import EUCLIDEAN
-from .ladder import TOP_SPREAD, Ladder, climb, order
+from .ladder import RATIO_THIRD, TOP_SPREAD, Ladder, climb, order
 from .one_step import rate_terms, realised_change
 from .policies import Batch, Floats, Ints, PolicyPair, draw_batches
 
 COUNTS = {2: 8, 3: 8, 30: 8, 1000: 4, 50_000: 1}
-STEPS = (-30.0, -3.0, -0.3, -1e-3, -1e-6, 1e-6, 1e-3, 0.3, 3.0, 30.0)
+STEPS = (-30.0, -0.3, -1e-6, 1e-6, 0.3, 30.0)
+RANDOM_STEPS = 4  # more, a size for every case: log-uniform between the extremes of `STEPS`, any sign
 
 ROUNDING = 1e-13
 REALISED_REASON = (
@@ -57,7 +60,7 @@ def simulate_finite_step(rng: np.random.Generator) -> Simulation:
     return Simulation(
         "T3 finite steps",
         (
-            *_finite_checks(batches),
+            *_finite_checks(rng, batches),
             order([_second_order(b) for b in batches], "remainder of s c_k + s^2 V0 / 2", COUNTS, 3.0),
             _flip_check(batches),
             _counterexamples(),
@@ -72,26 +75,35 @@ CLAIMS = (
     ("change - s c_k >= V0 / R^2 (e^{-x} - 1 + x)", BOUND_REASON),
     ("change - s c_k <= V0 / R^2 (e^x - 1 - x)", BOUND_REASON),
 )
-"""Checked at every step of `STEPS`; R is the spread of e_k - pi, x = R |s|, V0 its variance under pi."""
+"""Checked at every step; R is the spread of e_k - pi, x = R |s|, V0 its variance under pi."""
 
 
-def _finite_checks(batches: list[Batch]) -> tuple[Check, ...]:
-    errors = [_errors_at(batch, step) for batch in batches for step in STEPS]
+def _finite_checks(rng: np.random.Generator, batches: list[Batch]) -> tuple[Check, ...]:
+    errors = [_errors_at(batch, step) for batch in batches for step in _steps(rng, len(batch.action))]
     return tuple(
         check(np.concatenate(found), name, COUNTS, ROUNDING, reason)
         for (name, reason), found in zip(CLAIMS, zip(*errors, strict=True), strict=True)
     )
 
 
-def _errors_at(batch: Batch, step: float) -> tuple[Floats, ...]:
-    """Errors of the five `CLAIMS` at one step size, each (n,)."""
+def _steps(rng: np.random.Generator, n: int) -> Iterable[Floats]:
+    """(n,) signed step sizes, several times."""
+    for step in STEPS:
+        yield np.full(n, step)
+    smallest, largest = np.log(1e-6), np.log(30.0)
+    for _ in range(RANDOM_STEPS):
+        yield rng.choice([-1.0, 1.0], n) * np.exp(rng.uniform(smallest, largest, n))
+
+
+def _errors_at(batch: Batch, step: Floats) -> tuple[Floats, ...]:
+    """Errors of the five `CLAIMS` at one step size per case, each (n,)."""
     pair = batch.pair
     direction = policy_gradient_direction(pair.log_pi, batch.action)
-    change = finite_change(pair.log_mu, pair.log_pi, step * direction)
+    change = finite_change(pair.log_mu, pair.log_pi, step[:, None] * direction)
     first = step * directional_change(FORWARD_KL, pair.log_mu, pair.log_pi, direction)
     variance = curvature(pair.log_pi, direction)
     spread = np.ptp(direction, axis=-1)
-    x = abs(step) * spread
+    x = np.abs(step) * spread
     around = 1 + 2 * FORWARD_KL.measure(pair.log_mu, pair.log_pi) + np.abs(change) + x
     realised = realised_change(FORWARD_KL, pair, direction, step)
     excess = change - first
@@ -119,7 +131,7 @@ def _second_order(batch: Batch) -> Ladder:
         return np.asarray(change - step * first - step**2 / 2 * second)
 
     terms = top * rate_terms(FORWARD_KL, pair, direction)
-    return climb(remainder, scale=np.zeros_like(top), terms=terms, ratio=2.0)
+    return climb(remainder, scale=np.zeros_like(top), terms=terms, ratio=RATIO_THIRD)
 
 
 def flip_step(pair: PolicyPair, action: Ints) -> Floats:

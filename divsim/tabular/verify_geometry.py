@@ -25,7 +25,7 @@ from divsim.formulas import (
 
 from .check import Check, Simulation, check, truth
 from .geometry import EUCLIDEAN, linear_head
-from .ladder import TOP_SPREAD, Ladder, climb, order
+from .ladder import RATIO_THIRD, TOP_SPREAD, Ladder, climb, order
 from .one_step import one_step, rate_terms, value_terms
 from .policies import Batch, Floats, PolicyPair, at_action, draw_batches, every_token
 
@@ -186,7 +186,7 @@ def _noise_ladder(batch: Batch, noise: Floats) -> Ladder:
         rise = finite_change(pair.log_mu, pair.log_pi, step[:, None] * noise)
         return np.asarray(rise - step * first - step**2 / 2 * second)
 
-    return climb(remainder, np.zeros_like(top), top * rate_terms(FORWARD_KL, pair, noise), ratio=2.0)
+    return climb(remainder, np.zeros_like(top), top * rate_terms(FORWARD_KL, pair, noise), ratio=RATIO_THIRD)
 
 
 def _noise_bounds(rng: np.random.Generator, batches: list[Batch]) -> tuple[Check, ...]:

@@ -53,6 +53,10 @@ SHAPES = ((2, 2), (3, 3), (2, 6), (5, 2))
 NOISES = (0.05, 0.5, 2.0)
 TREES = 40
 
+XI = 0.5
+"""Half the range of the rewards. A constant reward has L' = Delta = 0, so rewards in [0, 1] may be centred
+first, and the bounds, stated for xi = max |R|, hold at half of it."""
+
 ROUNDING = 1e-13
 RETURN_REASON = "absolute: sums of at most 64 sequences or 60 state-action pairs with rewards of total size 5"
 
@@ -148,7 +152,7 @@ def _largest(per_prefix: Levels) -> Floats:
 
 
 def _bound_errors(pair: Pair) -> dict[str, Floats]:
-    """By how much |J(pi) - J(mu) - L'| exceeds each bound, for the worst rewards in [0, 1]: xi = 1."""
+    """By how much |J(pi) - J(mu) - L'| exceeds each bound, for the worst rewards in [0, 1]."""
     tv = prefix_divergences(TV.measure, pair.mu, pair.pi)
     kl = prefix_divergences(FORWARD_KL.measure, pair.mu, pair.pi)
     max_tv, max_kl, mean_tv = _largest(tv), _largest(kl), _means(pair, tv)
@@ -156,12 +160,12 @@ def _bound_errors(pair: Pair) -> dict[str, Floats]:
     sequence_kl = FORWARD_KL.measure(sequence_mu, sequence_pi)
     horizon = pair.tree.horizon
     bounds = {
-        "2 T (T - 1) TV_max^2": horizon_quadratic(max_tv, horizon),
-        "4 sum_t E_mu TV_t": horizon_linear(mean_tv),
-        "coupling bound": horizon_coupling(max_tv, horizon),
-        "Pinsker-marginal bound": horizon_pinsker_marginal(max_kl, horizon),
-        "mixed bound": horizon_mixed(max_kl, sequence_kl, horizon),
-        "adaptive bound": horizon_adaptive(mean_tv, max_tv, max_kl),
+        "2 xi T (T - 1) TV_max^2": horizon_quadratic(max_tv, horizon, XI),
+        "4 xi sum_t E_mu TV_t": horizon_linear(mean_tv, XI),
+        "coupling bound": horizon_coupling(max_tv, horizon, XI),
+        "Pinsker-marginal bound": horizon_pinsker_marginal(max_kl, horizon, XI),
+        "mixed bound": horizon_mixed(max_kl, sequence_kl, horizon, XI),
+        "adaptive bound": horizon_adaptive(mean_tv, max_tv, max_kl, XI),
     }
     weights = surrogate_error_weights(pair.mu, pair.pi)
     error = np.maximum(np.sum(np.maximum(weights, 0), axis=-1), np.sum(np.maximum(-weights, 0), axis=-1))

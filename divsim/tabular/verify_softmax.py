@@ -18,7 +18,7 @@ from divsim.formulas import (
 
 from .check import Check, Simulation, check
 from .geometry import EUCLIDEAN
-from .ladder import TOP_SPREAD, Ladder, climb, order
+from .ladder import RATIO_THIRD, TOP_SPREAD, Ladder, climb, order
 from .one_step import first_order_ladder, one_step
 from .policies import Batch, Floats, at_action, draw_batches
 
@@ -28,7 +28,6 @@ ALL_DIVERGENCES: tuple[Divergence, ...] = (
     *(renyi(a) for a in (0.5, 2.0)),
 )
 """Every named divergence, and orders of the two families between and beyond the named ones."""
-
 
 LINE_COUNTS = {2: 8, 7: 8, 300: 4}
 FORWARD_KL_COUNTS = {2: 8, 3: 8, 30: 8, 1000: 4, 50_000: 1}
@@ -86,12 +85,13 @@ def _path_ladders(batch: Batch, direction: Floats) -> tuple[Ladder, Ladder, Ladd
         gain = at_action(moved(fraction) - log_pi, batch.action)
         return np.asarray(gain - fraction * top[:, 0] * log_rate)
 
-    size = np.max(pi, axis=-1)
-    log_size = 1 + np.abs(at_action(log_pi, batch.action))
+    # exp turns the rounding of log pi, a difference of numbers of size 1 at least, into one of pi.
+    size = np.max(pi * (2 - log_pi), axis=-1)
+    log_size = 2 - at_action(log_pi, batch.action)
     terms = top[:, 0] * np.max(np.abs(direction), axis=-1)
     return (
         climb(past_first, size, size * terms),
-        climb(past_second, size, size * terms, ratio=2.0),
+        climb(past_second, size, size * terms, ratio=RATIO_THIRD),
         climb(of_log, log_size, terms),
     )
 

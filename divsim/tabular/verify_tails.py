@@ -20,6 +20,7 @@ from divsim.formulas import (
     difference,
     directional_change,
     exponential_path,
+    logsumexp,
     policy_gradient_direction,
 )
 
@@ -28,6 +29,8 @@ from .geometry import EUCLIDEAN
 from .ladder import Ladder, climb, order
 from .one_step import rate_terms, top_step, value_terms
 from .policies import Batch, Bools, Floats, Ints, PolicyPair, at_action, draw_batches
+
+Views = list[tuple[Batch, View]]
 
 COUNTS = {3: 8, 12: 8, 200: 4}
 TOP_K = (1, 8)
@@ -60,12 +63,8 @@ def simulate_top_k(rng: np.random.Generator) -> Simulation:
     )
 
 
-def _view(batch: Batch, k: int, pair: PolicyPair | None = None) -> View:
-    pair = batch.pair if pair is None else pair
-    return View.top_k(pair.log_mu, pair.log_pi, batch.action, min(k, pair.vocab), bracket=True)
-
-
-Views = list[tuple[Batch, View]]
+def _view(batch: Batch, k: int) -> View:
+    return View.top_k(batch.pair.log_mu, batch.pair.log_pi, batch.action, k, bracket=True)
 
 
 def _proportional_checks(views: Views) -> Iterable[Check]:
@@ -76,19 +75,25 @@ def _proportional_checks(views: Views) -> Iterable[Check]:
 
 
 def _lumped_ladder(divergence: Divergence, batch: Batch, view: View) -> Ladder:
-    pair, cells = batch.pair, PolicyPair(*view.cells)
+    pair, hidden = batch.pair, _hidden(batch, view)
+    cells = PolicyPair(_lump(pair.log_mu, hidden), _lump(pair.log_pi, hidden))
     direction = policy_gradient_direction(pair.log_pi, batch.action)
     top = top_step(divergence, cells, direction)
     rate = change(view, divergence, "proportional")
-    before = divergence.measure(*view.cells)
-    kept = view.in_support.shape[-1] - 1
+    before = divergence.measure(cells.log_mu, cells.log_pi)
 
     def remainder(fraction: float) -> Floats:
-        log_after = exponential_path(pair.log_pi, direction, (fraction * top)[:, None])
-        after = View.top_k(pair.log_mu, log_after, batch.action, kept, check=False)
-        return np.asarray(divergence.measure(*after.cells) - before - fraction * top * rate)
+        step = fraction * top
+        after = _lump(exponential_path(pair.log_pi, direction, step[:, None]), hidden)
+        return np.asarray(divergence.measure(cells.log_mu, after) - before - step * rate)
 
     return climb(remainder, value_terms(divergence, cells), top * rate_terms(divergence, cells, direction))
+
+
+def _lump(log_p: Floats, hidden: Bools) -> Floats:
+    """(n, V + 1) log-probabilities of the cells: hidden tokens are emptied into the last one."""
+    tail = logsumexp(np.where(hidden, log_p, -np.inf))
+    return np.concatenate([np.where(hidden, -np.inf, log_p), tail[:, None]], axis=-1)
 
 
 def _hidden(batch: Batch, view: View) -> Bools:
