@@ -5,6 +5,8 @@ Importing this package loads no chapter and no SymPy.
 """
 
 import importlib
+from collections.abc import Iterable
+from string import ascii_lowercase as LETTERS
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +35,24 @@ def load(chapter_id: str) -> "tuple[Theorem, ...]":
         raise ValueError(f"unknown chapter {chapter_id!r}; valid chapters: {', '.join(CHAPTERS)}")
     chapter = importlib.import_module(f".{CHAPTERS[chapter_id]}", __name__)
     return tuple(build() for build in chapter.THEOREMS)
+
+
+def lesson(name: str) -> str:
+    """The lesson of a chapter such as "T3", or of one theorem such as "T3a", as plain text."""
+    from .render import explain
+
+    theorems = [theorem for theorem in load(name.rstrip(LETTERS)) if name in CHAPTERS or theorem.id == name]
+    if not theorems:
+        known = ", ".join(theorem.id for theorem in load(name.rstrip(LETTERS)))
+        raise ValueError(f"unknown theorem {name!r}; chapter {name.rstrip(LETTERS)} has {known}")
+    return f"\n\n{'─' * 100}\n\n".join(explain(theorem) for theorem in theorems)
+
+
+def latex_document(chapter_ids: Iterable[str]) -> str:
+    """All statements, steps and residues of some chapters as one LaTeX document."""
+    from .document import document
+
+    return document([theorem for chapter_id in chapter_ids for theorem in load(chapter_id)])
 
 
 def prove(chapter_id: str) -> "tuple[Report, ...]":

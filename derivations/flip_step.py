@@ -155,7 +155,8 @@ def flip_step() -> Theorem:
             Step("For small |c| the lower end is 2 |c| / V₀.", Limit(LOW / c, c, 0), 2 / V0, "scalar", ()),
             Step("And so is the upper end.", Limit(HIGH / c, c, 0), 2 / V0, "scalar", ()),
             Step(
-                "Hoeffding's bound (T3e) gives a simpler lower end, 8 |c| / R², often much too small.",
+                "Hoeffding's bound (T3e) gives a simpler lower end, 8 |c| / R²: much too small where the "
+                "variance is far below R²/4, and the better of the two where it is close to R²/4.",
                 c * x - x**2 * R**2 / 8,
                 x * R**2 / 8 * (simple - x),
                 "nonneg",

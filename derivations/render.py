@@ -14,6 +14,7 @@ from sympy.printing.pretty.pretty_symbology import pretty_symbol
 from sympy.printing.str import StrPrinter
 
 from .notation import at, is_index, m, p
+from .statement import readable
 from .theorem import Alias, Step, Theorem
 
 LETTERS = "ijhabcdefgqw"
@@ -52,9 +53,10 @@ def explain(theorem: Theorem) -> str:
     """A whole theorem: statement, scope, numbered steps, false variants, and what a human must accept."""
     parts = [
         f"{theorem.id}. {theorem.title}",
-        _wrapped(theorem.statement),
+        _wrapped(readable(theorem.statement)),
         textwrap.fill(theorem.scope, WIDTH),
     ]
+    parts += [f"Assumes: {item}" for item in theorem.assumptions]
     aliases = theorem.aliases
     parts += (
         ["\n".join(f"Write {each.name.replace('{}', 'i')} for {each.meaning}." for each in aliases)]

@@ -36,6 +36,7 @@ differentiated. An `alias` shortens what is printed.
 import importlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -165,35 +166,40 @@ class Report:
         return not self.failures
 
 
-def check(theorem: Theorem, sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Report:
-    """Runs every check of `theorem`; failures name the theorem and the step."""
-    start = time.perf_counter()
-    failures: list[str] = []
-    shadow, gaps = Shadow(theorem.sample, sizes, seed), [0.0]
+class _Log:
+    """The failures of one theorem."""
 
-    def passed(label: str, verify: Callable[[], str | None]) -> bool:
+    def __init__(self, theorem_id: str) -> None:
+        self.theorem_id, self.failures = theorem_id, list[str]()
+
+    def passed(self, label: str, verify: Callable[[], str | None]) -> bool:
+        """Runs a check that returns None or what is wrong; a crash is a failure with a name, not the end."""
         try:
             fault = verify()
-        except Exception as error:  # a crash is a failure with a name, not the end of the other checks
+        except Exception as error:
             fault = f"{type(error).__name__}: {error}"
         if fault:
-            failures.append(f"{theorem.id}, {label}: {fault}")
+            self.failures.append(f"{self.theorem_id}, {label}: {fault}")
         return not fault
 
-    count = dict.fromkeys(("identity", "nonneg", "scalar", "exact", "cited"), 0)
-    degree_proofs = 0
+
+def check(theorem: Theorem, sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Report:
+    """Runs every check of `theorem`; failures name the theorem and the step."""
+    start, log = time.perf_counter(), _Log(theorem.id)
+    shadow, gaps = Shadow(theorem.sample, sizes, seed), [0.0]
+    count, degree_proofs = Counter[str](), 0
     for number, step in enumerate(theorem.steps, 1):
         label = f"step {number} ({step.text})"
-        count[step.kind] += passed(label, partial(_check_step, step))
+        count[step.kind] += log.passed(label, partial(_check_step, step))
         if step.kind in ("identity", "nonneg", "scalar"):
-            passed(label, partial(_check_shadow, step, shadow, gaps))
+            log.passed(label, partial(_check_shadow, step, shadow, gaps))
         if step.polynomial:
-            degree_proofs += passed(label, partial(_check_degree, step))
+            degree_proofs += log.passed(label, partial(_check_degree, step))
     refused = sum(
-        passed(f"mutant ({each.text})", partial(_check_mutant, each, shadow)) for each in theorem.mutants
+        log.passed(f"mutant ({each.text})", partial(_check_mutant, each, shadow)) for each in theorem.mutants
     )
     traces = sum(
-        passed(f"trace of {each.function}", partial(_check_trace, each, seed)) for each in theorem.traces
+        log.passed(f"trace of {each.function}", partial(_check_trace, each, seed)) for each in theorem.traces
     )
     return Report(
         id=theorem.id,
@@ -210,7 +216,7 @@ def check(theorem: Theorem, sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Re
         shadow_error=max(gaps),
         seconds=time.perf_counter() - start,
         residue=theorem.residue + tuple(step.text for step in theorem.steps if step.kind == "cited"),
-        failures=tuple(failures),
+        failures=tuple(log.failures),
     )
 
 

@@ -1,6 +1,7 @@
 """What every test file shares: the array libraries a formula must agree on, and reproducible property tests.
 
-`pytest --hypothesis-profile=explore` draws new random cases instead of the fixed ones.
+`pytest --hypothesis-profile=explore` draws new random cases instead of the fixed ones; "mutation" is for
+`tests/mutation.py`, which repeats the tests for every mutant: few cases, and no search for a smaller failure.
 """
 
 from collections.abc import Callable
@@ -9,12 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 pytest.register_assert_rewrite("laws")
 
 settings.register_profile("divsim", derandomize=True, deadline=None, max_examples=20)
 settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.register_profile(
+    "mutation",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=5,
+    phases=[Phase.explicit, Phase.generate],
+)
 settings.load_profile("divsim")
 
 

@@ -78,6 +78,10 @@ def test_f7_equal_rewards_push_nothing(xp: Library, value: float, divide_by_std:
         for dtype in (np.float32, np.float64):
             advantage = group_advantage(xp.array(np.full(size, value, dtype)), divide_by_std=divide_by_std)
             assert (numpy_of(advantage) == 0).all()
+            reward, is_scored = np.full(size + 1, value, dtype), np.arange(size + 1) > 0
+            reward[0] = np.nan
+            advantage = group_advantage(xp.array(reward), xp.array(is_scored), divide_by_std=divide_by_std)
+            assert (numpy_of(advantage) == 0).all()
 
 
 def test_f8_an_unscorable_reward_is_loud_or_left_out(xp: Library) -> None:

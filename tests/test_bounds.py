@@ -53,6 +53,13 @@ def test_performance_difference_is_an_identity() -> None:
         )
 
 
+def test_expected_advantage_takes_many_processes_at_once(xp: Library) -> None:
+    pi, advantage = np.random.default_rng(107).random((2, 4, 5, 3))
+    together = np.asarray(expected_advantage(xp.array(pi), xp.array(advantage)))
+    for place in np.ndindex(4, 5):
+        assert together[place] == pytest.approx(pi[place] @ advantage[place], rel=1e-14)
+
+
 def check_improvement(trpo: Callable[..., Any], cpo: Callable[..., Any]) -> None:
     for process, before, after, _ in worlds():
         gain, surrogate, mean_advantage = gain_and_surrogate(process, before, after)

@@ -64,22 +64,22 @@ def test_sequences_part_no_further_than_their_tokens() -> None:
 
 LOOPS: dict[str, tuple[Callable[..., Any], Callable[..., float]]] = {
     "quadratic": (
-        lambda e, k, s, d: horizon_quadratic(e, len(d)),
+        lambda e, k, s, d: horizon_quadratic(e, d.shape[-1]),
         lambda e, k, s, d: 2 * len(d) * (len(d) - 1) * e * e,
     ),
     "linear": (lambda e, k, s, d: horizon_linear(d), lambda e, k, s, d: 4 * sum(d)),
     "coupling": (
-        lambda e, k, s, d: horizon_coupling(e, len(d)),
+        lambda e, k, s, d: horizon_coupling(e, d.shape[-1]),
         lambda e, k, s, d: 4 * sum(min(1, e) * min(1, (t - 1) * e) for t in range(1, len(d) + 1)),
     ),
     "marginal": (
-        lambda e, k, s, d: horizon_pinsker_marginal(k, len(d)),
+        lambda e, k, s, d: horizon_pinsker_marginal(k, d.shape[-1]),
         lambda e, k, s, d: 4 * sum(
             min(1, math.sqrt(k / 2)) * min(1, math.sqrt((t - 1) * k / 2)) for t in range(1, len(d) + 1)
         ),
     ),
     "mixed": (
-        lambda e, k, s, d: horizon_mixed(k, s, len(d)),
+        lambda e, k, s, d: horizon_mixed(k, s, d.shape[-1]),
         lambda e, k, s, d: 4 * len(d) * min(1, math.sqrt(k / 2)) * min(1, math.sqrt(s / 2)),
     ),
     "adaptive": (
@@ -93,14 +93,25 @@ LOOPS: dict[str, tuple[Callable[..., Any], Callable[..., float]]] = {
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_horizon_bounds_by_their_sums(xp: Library, name: str) -> None:
+    """Where nothing is capped, where later steps are, and where everything is: TV above 1 is not a TV,
+    but a bound of it may come in."""
     shipped, by_hand = LOOPS[name]
     rng = np.random.default_rng(104)
-    for steps in (1, 2, 5, 40):
-        for scale in (0.01, 0.3, 1.0):
-            e, k, s = scale * rng.random(), scale * rng.random(), 3 * scale * rng.random()
-            mean_tv = scale * rng.random(steps)
+    for e, k, s in ((0.002, 0.001, 0.03), (0.3, 0.2, 0.7), (0.6, 5.0, 0.1), (7.0, 40.0, 90.0)):
+        for steps in (1, 2, 5, 40):
+            mean_tv = e * rng.random(steps)
             arrays = (xp.array(np.array(x)) for x in (e, k, s, mean_tv))
             assert float(shipped(*arrays)) == pytest.approx(by_hand(e, k, s, mean_tv.tolist()), rel=1e-13)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_leading_shape_is_free(name: str) -> None:
+    rng, shipped = np.random.default_rng(106), LOOPS[name][0]
+    e, k, s, mean_tv = rng.random((2, 3)), rng.random((2, 3)), rng.random((2, 3)), rng.random((2, 3, 5))
+    together = shipped(e, k, s, mean_tv)
+    for place in np.ndindex(2, 3):
+        alone = shipped(e[place], k[place], s[place], mean_tv[place])
+        assert together[place] == pytest.approx(float(alone), rel=1e-14)
 
 
 def test_a_reward_of_any_size_scales_the_bound() -> None:

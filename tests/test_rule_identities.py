@@ -168,6 +168,10 @@ def test_certified_never_drops_an_inward_token(many: Batch, k: int) -> None:
     never_drops_inward(certified(0.02), many, view)
 
 
+def test_certified_in_float32_is_right_about_float64(many: Batch) -> None:
+    never_drops_inward(certified(0.02), many, show(many, "top_k", NUMPY, np.float32))
+
+
 @pytest.mark.parametrize("rule", [predictive(tail="aggregated", delta=0.02), dppo(delta=0.02)])
 def test_the_certificate_check_sees_a_guess(many: Batch, rule: Rule) -> None:
     with pytest.raises(AssertionError):
