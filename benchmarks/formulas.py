@@ -1,7 +1,7 @@
 """How far the formulas are from their floor, as ratios within one run.
 
-The floor of a measure or a change over whole policies is reading two arrays and taking one exponential of each:
-`exp(log_mu)` and `exp(log_pi)`. Run `.venv/bin/python benchmarks/formulas.py [tokens] [vocabulary]`.
+The floor of a measure or a change over whole policies is reading two arrays and taking one exponential of
+each: `exp(log_mu)` and `exp(log_pi)`. Run `.venv/bin/python benchmarks/formulas.py [tokens] [vocabulary]`.
 """
 
 import sys

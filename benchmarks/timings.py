@@ -1,7 +1,7 @@
 """How long the two things take that everybody waits for: `import divsim` and `divsim verify`.
 
-Run `make bench`; it writes `benchmarks/timings.md`. Import times are minima of several fresh interpreters beside
-an empty one, since these machines are noisy. `divsim verify` is timed as a user sees it, once.
+Run `make bench`; it writes `benchmarks/timings.md`. Import times are minima of several fresh interpreters
+beside an empty one, since machines are noisy. `divsim verify` is timed as a user sees it, once.
 """
 
 import os

@@ -88,7 +88,7 @@ def _lettered(expr: Any, taken: frozenset[str]) -> Any:
     body, limits = expr.function, []
     for index, low, high in expr.limits:
         avoid = taken | {symbol.name for symbol in body.free_symbols if symbol.is_Symbol and symbol != index}
-        choices = (index.name, *LETTERS)
+        choices = (*([] if index.name.startswith("_") else [index.name]), *LETTERS)
         letter = Symbol(
             next(choice for choice in choices if choice not in avoid), integer=True, nonnegative=True
         )
@@ -107,7 +107,7 @@ def _named(expr: Any, aliases: tuple[Alias, ...]) -> Any:
             rest = _without(expr, body)
             if rest is not None:
                 label = Symbol(each.name.format(token), positive=True)
-                return label * _named(rest, aliases)
+                return label * _named(_lettered(rest, frozenset()), aliases)
     if not expr.args or isinstance(expr, Indexed):
         return expr
     return expr.func(*(_named(arg, aliases) for arg in expr.args))

@@ -8,14 +8,15 @@ import re
 GAP = "\u2003"  # an em space marks the gaps between formulas until the end
 
 SYMBOLS = {
-    r"\pi": "π", r"\mu": "μ", r"\eta": "η", r"\theta": "θ", r"\delta": "δ", r"\Delta": "Δ", r"\lambda": "λ",
-    r"\varepsilon": "ε", r"\epsilon": "ε", r"\tau": "τ", r"\nu": "ν", r"\sigma": "σ", r"\xi": "ξ", r"\chi": "χ",
-    r"\kappa": "κ", r"\rho": "ρ", r"\partial": "∂", r"\nabla": "∇", r"\sum": "Σ", r"\prod": "Π", r"\le": "≤",
-    r"\ge": "≥", r"\ne": "≠", r"\approx": "≈", r"\propto": "∝", r"\iff": "⇔", r"\pm": "±", r"\in": "∈",
-    r"\to": "→", r"\dots": "…", r"\exists": "there are", r"\cup": "∪", r"\langle": "⟨", r"\rangle": "⟩",
-    r"\|": "‖", r"\cdot": "·", r"\top": "ᵀ", r"\log": "log", r"\max": "max", r"\min": "min", r"\arg": "arg",
-    r"\quad": GAP, r"\qquad": GAP, r"\,": " ", r"\;": " ", r"\ ": " ", r"\left": "", r"\right": "",
-    r"\big": "", r"\Big": "",
+    r"\pi": "π", r"\mu": "μ", r"\eta": "η", r"\theta": "θ", r"\delta": "δ", r"\Delta": "Δ",
+    r"\lambda": "λ", r"\varepsilon": "ε", r"\epsilon": "ε", r"\tau": "τ", r"\nu": "ν", r"\sigma": "σ",
+    r"\xi": "ξ", r"\chi": "χ", r"\kappa": "κ", r"\rho": "ρ", r"\partial": "∂", r"\nabla": "∇",
+    r"\sum": "Σ", r"\prod": "Π", r"\le": "≤", r"\ge": "≥", r"\ne": "≠", r"\approx": "≈",
+    r"\propto": "∝", r"\iff": "⇔", r"\pm": "±", r"\in": "∈", r"\to": "→", r"\dots": "…",
+    r"\exists": "there are", r"\cup": "∪", r"\langle": "⟨", r"\rangle": "⟩", r"\|": "‖", r"\cdot": "·",
+    r"\top": "ᵀ", r"\log": "log", r"\max": "max", r"\min": "min", r"\arg": "arg", r"\quad": GAP,
+    r"\qquad": GAP, r"\,": " ", r"\;": " ", r"\ ": " ", r"\left": "", r"\right": "", r"\big": "",
+    r"\Big": "",
 }  # fmt: skip
 """Commands without an argument, and the text that stands for them."""
 

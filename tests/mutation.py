@@ -1,0 +1,216 @@
+"""Mutation testing of `divsim/formulas/` with mutmut: break each formula in many small ways, expect red each time.
+
+    python tests/mutation.py                          every module, in a temporary copy of the checkout
+    python tests/mutation.py change tail --work DIR   some modules, in DIR; run again to go on where it stopped
+
+A module's mutants must fall to its own test files (`TESTS`), at `--hypothesis-profile=mutation`. At least 95 % of
+all mutants must be killed; a timeout counts as a kill and has its own column. Every survivor must stand in
+`mutation_survivors.toml` with a reason, and nothing else may stand there. mutmut changes the bodies and defaults
+of functions; tables at module level have tests of their own. Two rules leave mutants out, and no other:
+
+- lines `xp = namespace(...)`, which only pick the array library: all arrays of a call come from one, so that
+  dropping one of them from the call changes nothing;
+- the wording of messages: mutants of a string literal that has a space in it. Names, keys and units are tested.
+"""
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutmut.stats import status_by_exit_code
+
+ROOT = Path(__file__).resolve().parents[1]
+REQUIRED = 0.95
+
+TESTS = {
+    "divergences": "divergences numerics checkers_checked",
+    "change": "change",
+    "tail": "tail interval",
+    "overlap": "overlap interval",
+    "softmax": "softmax numerics",
+    "families": "families divergences numerics",
+    "rules": "rules rule_edges rule_errors rule_laws rule_padding",
+    "clauses": "rules rule_edges rule_errors rule_identities",
+    "gains": "rules rule_edges rule_errors rule_identities",
+    "bands": "bands",
+    "diagnostics": "diagnostics",
+    "support": "view door",
+    "view": "view door interval",
+    "batch": "batch",
+    "bounds": "bounds horizon_bounds",
+    "sampled_kl": "sampled_kl",
+    "catalogue": "rules rule_edges rule_errors rule_identities",
+    "_array": "softmax view door overlap",
+    "_checks": "door rule_errors batch bounds change",
+    "_door": "door view field_faults",
+}
+"""Module -> the test files that must kill its mutants."""
+
+COPIED = ("divsim", "derivations", "tests", "pyproject.toml", "README.md", "REFERENCES.md")
+
+# A mutant may take twice what its tests take, and 20 s: formulas hold no loop whose end a mutant could move.
+CONFIG = r"""
+[tool.mutmut]
+source_paths = ["divsim/formulas/"]
+only_mutate = ["divsim/formulas/{module}.py"]
+also_copy = {copied}
+do_not_mutate_patterns = ['^\s*xp = namespace\(.*\)$']
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-profile=mutation"]
+pytest_add_cli_args_test_selection = {tests}
+timeout_multiplier = 2.0
+timeout_constant = 10.0
+"""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one function, and what became of it.
+
+    Attributes:
+      name: "module.function: old line -> new line", the same from run to run.
+      status: mutmut's word: "killed", "survived", "timeout", "no tests", ...
+    """
+
+    name: str
+    status: str
+
+    @property
+    def survived(self) -> bool:
+        """No test failed, or none ran."""
+        return self.status not in ("killed", "timeout")
+
+
+def prepare(module: str, folder: Path) -> None:
+    """A copy of the checkout that mutmut may fill with mutants of one module."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, folder / name)
+    tests = [f"tests/test_{name}.py" for name in TESTS[module].split()]
+    with (folder / "pyproject.toml").open("a") as config:
+        config.write(CONFIG.format(module=module, copied=list(COPIED), tests=tests))
+
+
+def run(module: str, folder: Path) -> None:
+    """Try what was not tried yet; mutmut keeps its results in the folder."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        prepare(module, folder)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    mutmut = Path(sys.executable).with_name("mutmut")
+    done = subprocess.run([mutmut, "run"], cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"mutmut failed on {module}:\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}")
+
+
+def functions(source: str) -> dict[str, str]:
+    """Name -> text of every function, at any depth."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    lines = source.splitlines()
+    return {node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in found}
+
+
+def changed(old: str, new: str) -> tuple[str, str]:
+    """The lines that differ, joined."""
+    diff = [line for line in difflib.ndiff(old.splitlines(), new.splitlines()) if line[:2] in ("- ", "+ ")]
+    before, after = (" ".join(line[2:].strip() for line in diff if line[0] == sign) for sign in "-+")
+    return before, after
+
+
+def is_wording(old: str, new: str) -> bool:
+    """The two differ in one literal only, and it has a space in it."""
+    literals = [re.findall(r"\"[^\"]*\"", text) for text in (old, new)]
+    outside = [re.sub(r"\"[^\"]*\"", "", text) for text in (old, new)]
+    if outside[0] != outside[1]:
+        return False
+    return any(a != b and " " in a for a, b in zip(*literals, strict=True))
+
+
+def read(module: str, folder: Path) -> list[Mutant]:
+    """Every mutant of a module, but for the wording of messages."""
+    mutated = folder / "mutants" / "divsim" / "formulas" / f"{module}.py"
+    texts = functions(mutated.read_text())
+    exit_codes = json.loads(mutated.with_suffix(".py.meta").read_text())["exit_code_by_key"]
+    mutants = []
+    for key, exit_code in exit_codes.items():
+        mangled = key.rpartition(".")[2]
+        original = re.sub(r"__mutmut_\d+$", "__mutmut_orig", mangled)
+        old, new = changed(texts[original].replace(original, mangled), texts[mangled])
+        function = re.sub(r"^x(_|ǁ)|__mutmut_\d+$", "", mangled).replace("ǁ", ".")
+        if not is_wording(old, new):
+            mutants.append(Mutant(f"{module}.{function}: {old} -> {new}", status_by_exit_code[exit_code]))
+    return mutants
+
+
+def row(name: str, mutants: list[Mutant], explained: Collection[str], seconds: float) -> str:
+    of = Counter(mutant.status for mutant in mutants)
+    killed, timeouts = of["killed"], of["timeout"]
+    survived = len(mutants) - killed - timeouts
+    unexplained = sum(mutant.name not in explained for mutant in mutants if mutant.survived)
+    share = (killed + timeouts) / len(mutants)
+    return f"{name:12} {len(mutants):7} {killed:7} {survived:9} {unexplained:12} {timeouts:9} {share:8.1%} {seconds:8.0f}"
+
+
+def explanations() -> dict[str, str]:
+    """Surviving mutant -> why it may."""
+    table = tomllib.loads((ROOT / "tests" / "mutation_survivors.toml").read_text())
+    return {name: entry["reason"] for entry in table["survivors"] for name in entry["mutants"]}
+
+
+def main() -> int:
+    """Run the modules, print the table and what is wrong; 1 if anything is."""
+    parser = argparse.ArgumentParser(description="mutation testing of divsim/formulas/")
+    parser.add_argument("modules", nargs="*", metavar="module", help=f"of {', '.join(TESTS)}; all by default")
+    parser.add_argument(
+        "--work", type=Path, help="folder to work in and to go on from; a temporary one by default"
+    )
+    arguments = parser.parse_args()
+    modules = arguments.modules or list(TESTS)
+    parser_error = [module for module in modules if module not in TESTS]
+    if parser_error:
+        parser.error(f"unknown modules: {', '.join(parser_error)}")
+    with tempfile.TemporaryDirectory() as temporary:
+        return judge(modules, (arguments.work or Path(temporary)).resolve())
+
+
+def judge(modules: Collection[str], work: Path) -> int:
+    explained = explanations()
+    every: list[Mutant] = []
+    started = time.monotonic()
+    print(
+        f"{'module':12} {'mutants':>7} {'killed':>7} {'survived':>9} {'unexplained':>12} {'timeouts':>9} {'share':>8} {'seconds':>8}"
+    )
+    for module in modules:
+        begun = time.monotonic()
+        run(module, work / module)
+        mutants = read(module, work / module)
+        every += mutants
+        print(row(module, mutants, explained, time.monotonic() - begun), flush=True)
+    print(row("all", every, explained, time.monotonic() - started))
+    survivors = {mutant.name for mutant in every if mutant.survived}
+    fallen = {mutant.name for mutant in every if mutant.status == "killed"} - survivors
+    wrong = [f"survives, unexplained: {name}" for name in sorted(survivors - explained.keys())]
+    wrong += [f"killed, but explained as a survivor: {name}" for name in sorted(fallen & explained.keys())]
+    if len(survivors) > (1 - REQUIRED) * len(every):
+        wrong.append(f"less than {REQUIRED:.0%} are killed")
+    print("\n".join(wrong))
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
