@@ -14,13 +14,13 @@ from sympy import Expr, IndexedBase, KroneckerDelta, Max, Symbol, sign
 
 from divsim.formulas.tail import change_interval
 
-from .coarse import S2, TAIL, draw_tail, h, hidden
+from .cells import S2, SPLIT, TAIL, draw_tail, hidden
 from .forward_kl import change
 from .hypotheses import nonneg_all
 from .intervals import policy
-from .notation import k, m, p, total
+from .notation import h, k, m, p, total
 from .tail_interval import above, fill, filled
-from .theorem import Mutant, Step, Theorem, Verdict
+from .theorem import Mutant, Step, Theorem, Verdict, alias
 from .trace import FOUR, Case, trace
 
 r = IndexedBase("r", positive=True)
@@ -54,13 +54,13 @@ def interval() -> Theorem:
 
     return Theorem(
         id="T7l",
-        title="An interval for the change (tail.change_interval)",
+        title="An interval for the change",
         statement=r"c_k = \pi_k - S_2 - (1-\pi_k)\mu_k + \sum_{kept \ne k} \pi_i \mu_i + \sum_{hidden} \pi_i "
         r"\mu_i",
         scope="Forward KL, any vocabulary size, one token, an infinitesimal plain-gradient step in the "
         "logits. If the interval excludes 0, the sign of the Euclidean c_k is proven, as far as π is exact "
         "and every log μ within the stated error; it is not a statement about a network's step. The cap must "
-        "be the K-th largest recorded μ (T7n).",
+        "be the K-th largest recorded μ (T7n). Code: tail.change_interval.",
         tier="G",
         steps=(
             Step(
@@ -96,6 +96,13 @@ def interval() -> Theorem:
             Mutant("S₂ left out.", change(), p[k] - REST * m[k] + others(lambda i: m[i]) + OVERLAP, TAIL),
         ),
         traces=(trace("tail.change_interval", lambda c: change_interval(c.lumped_view()), ends, FOUR),),
+        assumptions=(*SPLIT, "r_i / F ≤ μ_i ≤ F r_i, r the recorded μ and log F the largest error"),
+        aliases=(
+            alias("O", "the hidden overlap Σ_tail π μ", OVERLAP),
+            alias("c_k", "π_k − μ_k + Σ π_i (μ_i − π_i)", change()),
+            alias("S₂", "Σ π²", S2),
+            alias("R", "Σ_i≠k π_i, which is 1 − π_k", REST),
+        ),
         sample=draw_record,
     )
 
@@ -218,6 +225,11 @@ def record_errors() -> Theorem:
             Mutant("No slack in the tail mass.", left, truth, TAIL),
             Mutant("The slack taken from the hidden part.", left + (F - 1) * left - truth, slack, TAIL),
             Mutant("The error of the cap forgotten.", F * b - m[k], b - r[k] + (F * r[k] - m[k]), ()),
+        ),
+        assumptions=(*SPLIT, "r_i / F ≤ μ_i ≤ F r_i, r the recorded μ and log F the largest error"),
+        aliases=(
+            alias("M", "Σ_tail μ, the tail's mass under μ", truth),
+            alias("R", "Σ_kept r, the recorded mass of the retained tokens", seen),
         ),
         sample=_draw_capped,
     )

@@ -1,145 +1,61 @@
 r"""T7, first part: what a top-K estimate of the change is the change *of*.
 
 The engine returns K tokens of mu, so some tokens stay hidden. The coarse divergence keeps every retained
-token as a cell of its own and lumps the hidden ones into one tail cell. An estimate of c_k then has to say
+token as a cell of its own and puts the hidden ones into one tail cell. An estimate of c_k then has to say
 one thing only: how fast the logit of that cell moves. So every estimator of every divergence is `q_k - sum_C
 q_C nu_C`, with nu_C = pi_C on retained tokens and one number nu on the tail. What the choices mean at the
 ends is in `resolution.py`, how wrong they can be is in `tail_bias.py`.
-
-Letters: h_i = 1 if token i is hidden, else 0; P and M the tail masses of pi and mu; Q2 the sum of pi^2 over
-the tail; N the number of hidden tokens; S2 the sum of pi^2 over all tokens.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-from sympy import Expr, IndexedBase, Symbol, diff, log, sign
+from sympy import Expr, log, sign
 
-from divsim.formulas.change import change as shipped_change
-from divsim.formulas.divergences import FORWARD_KL, REVERSE_KL, TV, Divergence
+from divsim.formulas.divergences import FORWARD_KL, REVERSE_KL, TV
 from divsim.formulas.families import renyi
 
+from .cells import (
+    MASSES,
+    Q2,
+    S2,
+    SPLIT,
+    M,
+    N,
+    P,
+    coarse_f,
+    coarse_kl,
+    coarse_power,
+    coarse_renyi,
+    draw_tail,
+    estimate,
+    estimate_kl,
+    estimate_of,
+    f_push,
+    hidden,
+    kept,
+    linear,
+    mutant,
+    nu,
+    order,
+    phi,
+    phi_tail,
+    short_form,
+    step,
+    tilted,
+    traced,
+)
 from .forward_kl import change, forward_kl, token_step
-from .hypotheses import SIMPLEX, given, given_all
-from .notation import k, m, p, smooth, specialise, t, total, v
-from .softmax import path
-from .theorem import Mutant, Step, Theorem, Trace
-from .trace import FOUR, Case, trace
-
-h = IndexedBase("h", nonnegative=True)
-nu = Symbol("nu", real=True)
-phi, phi_tail = IndexedBase("phi", real=True), Symbol("phi_T", real=True)
-w = Symbol("w", positive=True)
-order = Symbol("a", positive=True)
-f = smooth("f")
-fp = smooth("fp", 2)
-TAIL = (*SIMPLEX, given_all(lambda i: (h[i] ** 2, h[i])), given(h[k], 0))
-step, mutant = partial(Step, hypotheses=TAIL), partial(Mutant, hypotheses=TAIL)
-
-
-def hidden(body: Callable[[Any], Any]) -> Expr:
-    """Sum of `body(i)` over the tail."""
-    return total(lambda i: h[i] * body(i))
-
-
-def kept(body: Callable[[Any], Any]) -> Expr:
-    """Sum of `body(i)` over the retained tokens."""
-    return total(lambda i: (1 - h[i]) * body(i))
-
-
-P, M = hidden(lambda i: p[i]), hidden(lambda i: m[i])
-Q2, N, S2 = hidden(lambda i: p[i] ** 2), total(lambda i: h[i]), total(lambda i: p[i] ** 2)
-
-
-def estimate(q: Callable[[Any], Any], q_tail: Any, weight: Any) -> Expr:
-    """The one form: q_k - sum_C q_C nu_C with nu_C = pi_C on retained tokens and `weight` on the tail."""
-    return q(k) - kept(lambda i: q(i) * p[i]) - q_tail * weight
-
-
-def estimate_kl(weight: Any) -> Expr:
-    """The one form for forward KL, whose logit gradient is pi - mu on every cell."""
-    return estimate(lambda i: p[i] - m[i], P - M, weight)
-
-
-def estimate_of(push: Callable[[Any], Any], push_tail: Any, weight: Any) -> Expr:
-    """The one form for any D whose derivative in the probability of a cell is `push`."""
-    average = kept(lambda i: p[i] * push(i)) + P * push_tail
-    return estimate(lambda i: p[i] * (push(i) - average), P * (push_tail - average), weight)
-
-
-def coarse_f(policy: Callable[[Any], Any]) -> Expr:
-    """The coarse f-divergence sum_C pi_C f(mu_C / pi_C), the definition."""
-    mass = hidden(policy)
-    return kept(lambda i: policy(i) * f(m[i] / policy(i))) + mass * f(M / mass)
-
-
-def coarse_kl(policy: Callable[[Any], Any]) -> Expr:
-    """The coarse forward KL sum_C mu_C log(mu_C / pi_C), the definition."""
-    return kept(lambda i: m[i] * log(m[i] / policy(i))) + M * (log(M) - log(hidden(policy)))
-
-
-def linear(policy: Callable[[Any], Any]) -> Expr:
-    """sum_C phi_C pi_C: any divergence of the cells, to first order."""
-    return kept(lambda i: phi[i] * policy(i)) + phi_tail * hidden(policy)
-
-
-def coarse_power(policy: Callable[[Any], Any]) -> Expr:
-    """sum_C mu_C^a pi_C^(1-a) over the cells."""
-    tail = M**order * hidden(policy) ** (1 - order)
-    return kept(lambda i: m[i] ** order * policy(i) ** (1 - order)) + tail
-
-
-def coarse_renyi(policy: Callable[[Any], Any]) -> Expr:
-    """The coarse Renyi divergence of order a, the definition."""
-    return log(coarse_power(policy)) / (order - 1)
-
-
-def slope(
-    divergence: Callable[[Callable[[Any], Any]], Any], direction: Callable[[Any], Any] = token_step
-) -> Expr:
-    """d/dt at 0 of a divergence while the logits move along `direction`."""
-    return specialise(diff(divergence(lambda i: path(i, t)), t).subs(t, 0), v, direction)
-
-
-def f_push(ratio: Any) -> Expr:
-    """g(w) = f(w) - w f'(w), the derivative of pi f(mu / pi) in pi."""
-    return f(ratio) - ratio * fp(ratio)
-
-
-def tilted(scale: Any, mu: Any, pi: Any) -> Any:
-    """tau = mu^a pi^(1-a) / scale, which takes mu's place in the gradient of a Renyi divergence."""
-    return mu**order * pi ** (1 - order) / scale
-
-
-def draw_tail(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """A random tail that holds at least one token, but not the sampled one."""
-    token, other = rng.permutation(size)[:2]
-    mask = (rng.uniform(size=size) < 0.5).astype(float)
-    mask[token], mask[other] = 0.0, 1.0
-    return {
-        "h": mask, "k": int(token), "l": int(other),
-        "f": lambda x: x**2 - np.cos(x), "fp": lambda x: 2 * x + np.sin(x), "fpp": lambda x: 2 + np.cos(x),
-    }  # fmt: skip
-
-
-def traced(
-    divergence: Divergence, tail: str, form: Any, cases: tuple[Case, ...] = FOUR, **names: Any
-) -> Trace:
-    """The shipped change with a tail model against the one form, over four tokens, some of them hidden."""
-    return trace(
-        "change.change",
-        lambda c: shipped_change(c.lumped_view(), divergence, tail),
-        lambda c: c.explicit(form, h=c.hidden(), **names),
-        cases,
-    )
+from .notation import k, m, p
+from .softmax import slope
+from .theorem import Theorem, alias
+from .trace import FOUR
 
 
 def one_form() -> Theorem:
     """T7a."""
-    tail_speed = slope(hidden)
-    chain_rule = slope(linear)
+    tail_speed = slope(hidden, token_step)
+    chain_rule = slope(linear, token_step)
     by_tail = partial(estimate_of, lambda i: phi[i], phi_tail)
     average = p[k] - kept(lambda i: p[i] ** 2) - P * nu
     lead = kept(lambda i: p[i] * phi[i] * (token_step(i) - average))
@@ -192,6 +108,13 @@ def one_form() -> Theorem:
             mutant("The tail term with the wrong sign.", estimate_kl(nu), estimate_kl(-nu)),
             mutant("The tail's part of Σ π² in place of its share per unit mass.", chain_rule, by_tail(Q2)),
         ),
+        assumptions=SPLIT,
+        aliases=(
+            alias("dP/ds", "the slope at s = 0 of the tail's mass, along s (e_k − π)", tail_speed),
+            alias("dD/ds", "that of Σ_C φ_C π_C, any divergence of the cells to first order", chain_rule),
+            *short_form(lambda i: phi[i], phi_tail, "φ"),
+            *MASSES,
+        ),
         traces=tuple(
             traced(FORWARD_KL, tail, estimate_kl(weight))
             for tail, weight in (("aggregated", P), ("uniform", P / N), ("proportional", Q2 / P), ("zero", 0))
@@ -203,14 +126,16 @@ def one_form() -> Theorem:
 def coarse_derivative() -> Theorem:
     """T7b."""
     along = {
-        name: slope(make) for name, make in (("kl", coarse_kl), ("f", coarse_f), ("renyi", coarse_renyi))
+        name: slope(make, token_step)
+        for name, make in (("kl", coarse_kl), ("f", coarse_f), ("renyi", coarse_renyi))
     }
 
     def f_form(weight: Any) -> Expr:
         return estimate_of(lambda i: f_push(m[i] / p[i]), f_push(M / P), weight)
 
+    full, power = slope(forward_kl, token_step), coarse_power(lambda i: p[i])
+
     def renyi_form(weight: Any) -> Expr:
-        power = coarse_power(lambda i: p[i])
         return estimate(lambda i: p[i] - tilted(power, m[i], p[i]), P - tilted(power, M, P), weight)
 
     return Theorem(
@@ -238,7 +163,7 @@ def coarse_derivative() -> Theorem:
             ),
             step(
                 "It also holds for the Rényi divergences, which are no f-divergences: q_C = π_C − τ_C with "
-                "τ_C = μ_C^a π_C^{1−a} / Σ.",
+                "τ_C = μ_C^a π_C^{1−a} / H, H the sum of these over the cells.",
                 along["renyi"],
                 renyi_form(Q2 / P),
             ),
@@ -248,9 +173,22 @@ def coarse_derivative() -> Theorem:
             mutant("The uniform tail for an f-divergence.", along["f"], f_form(P / N)),
             mutant(
                 "The tail's own change taken for that of the full forward KL.",
-                slope(forward_kl),
+                full,
                 estimate_kl(Q2 / P),
             ),
+        ),
+        assumptions=SPLIT,
+        aliases=(
+            alias("dD_KL/ds", "the slope at s = 0 of the coarse forward KL, along s (e_k − π)", along["kl"]),
+            alias("dD_f/ds", "that of the coarse f-divergence", along["f"]),
+            alias("dD_a/ds", "that of the coarse Rényi divergence of order a", along["renyi"]),
+            alias("dD/ds", "that of the full forward KL", full),
+            *short_form(lambda i: f_push(m[i] / p[i]), f_push(M / P), "g"),
+            alias("g_{}", "f − w f′ at w = μ_i/π_i", lambda i: f_push(m[i] / p[i])),
+            alias("g_tail", "f − w f′ at w = M/P", f_push(M / P)),
+            alias("τ_{}", "μ_i^a π_i^{1−a} / H", lambda i: tilted(power, m[i], p[i])),
+            alias("τ_tail", "M^a P^{1−a} / H", tilted(power, M, P)),
+            *MASSES,
         ),
         traces=(
             traced(

@@ -8,7 +8,7 @@ polynomials in p, m, log and exp, nor on denominators such as p[i] + m[i] inside
 from collections.abc import Callable
 from typing import Any
 
-from sympy import Add, Dummy, Mul, Sum, cancel, fraction, sympify, together
+from sympy import Add, Dummy, Float, Mul, Sum, cancel, fraction, sympify, together
 
 from .hypotheses import SIMPLEX, Hypothesis
 from .normal_form import Rules, compile_rules, normal_form, normalise, sum_over
@@ -18,7 +18,14 @@ __all__ = ["is_zero", "normal_form"]
 
 
 def is_zero(expr: Any, hypotheses: tuple[Hypothesis, ...] = SIMPLEX) -> bool:
-    """True: `expr` is 0 for every n, by the hypotheses.  False: not shown."""
+    """True: `expr` is 0 for every n, by the hypotheses, wherever it is defined.  False: not shown.
+
+    A quotient is not defined where its denominator is 0, so `total((p - m)^2 / (p - m))` is 0 away from ties.
+    A floating number is refused: it is a rounded one, and a rounded 1/3 is not 1/3.
+    """
+    expr = sympify(expr)
+    if expr.has(Float):
+        raise ValueError(f"a proof needs exact numbers, got {sorted(expr.atoms(Float))}; use Rational")
     rules = compile_rules(hypotheses)
     form = normalise(carry_out(sympify(expr)), rules)
     if _vanishes(form, rules):

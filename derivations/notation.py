@@ -37,6 +37,7 @@ p = IndexedBase("p", positive=True)
 m = IndexedBase("m", positive=True)
 v = IndexedBase("v", real=True)
 z = IndexedBase("z", real=True)
+h = IndexedBase("h", nonnegative=True)  # 1 at the tokens of a tail, 0 elsewhere, where a hypothesis says so
 
 
 class CaptureError(ValueError):

@@ -5,16 +5,17 @@ exponential path, which says what a finite step along a direction v does to pi w
 logits.
 """
 
+from collections.abc import Callable
 from typing import Any
 
-from sympy import Derivative, Expr, KroneckerDelta, Symbol, exp, log
+from sympy import Derivative, Expr, KroneckerDelta, Symbol, diff, exp, log
 
 from divsim.formulas.softmax import entropy as shipped_entropy
 from divsim.formulas.softmax import exponential_path as shipped_path
 from divsim.formulas.softmax import log_softmax as shipped_log_softmax
 from divsim.formulas.softmax import policy_gradient_direction as shipped_direction
 
-from .notation import j, k, mean, p, t, total, v, z
+from .notation import j, k, mean, p, specialise, t, total, v, z
 from .theorem import Mutant, Step, Theorem, alias
 from .trace import MASKED, stepped, trace
 
@@ -27,6 +28,12 @@ def softmax(i: Any, logits: Any = z) -> Expr:
 def path(i: Any, step: Any = t, direction: Any = v) -> Expr:
     """The policy at token i after the logits moved by `step * direction`, written from p alone."""
     return p[i] * exp(step * direction[i]) / total(lambda a: p[a] * exp(step * direction[a]))
+
+
+def slope(divergence: Callable[[Any], Any], direction: Callable[[Any], Any]) -> Expr:
+    """d/dt at t = 0 of a function of the policy while the logits move along t times `direction(i)`."""
+    along = diff(divergence(lambda i: path(i, t)), t).subs(t, 0)
+    return specialise(along, v, direction)
 
 
 def path_mean(body: Any, step: Any = t, direction: Any = v) -> Expr:

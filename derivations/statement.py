@@ -10,7 +10,8 @@ GAP = "\u2003"  # an em space marks the gaps between formulas until the end
 SYMBOLS = {
     r"\pi": "π", r"\mu": "μ", r"\eta": "η", r"\theta": "θ", r"\delta": "δ", r"\Delta": "Δ",
     r"\lambda": "λ", r"\varepsilon": "ε", r"\epsilon": "ε", r"\tau": "τ", r"\nu": "ν", r"\sigma": "σ",
-    r"\xi": "ξ", r"\chi": "χ", r"\kappa": "κ", r"\rho": "ρ", r"\partial": "∂", r"\nabla": "∇",
+    r"\xi": "ξ", r"\chi": "χ", r"\varphi": "φ", r"\alpha": "α", r"\beta": "β",
+    r"\kappa": "κ", r"\rho": "ρ", r"\partial": "∂", r"\nabla": "∇",
     r"\sum": "Σ", r"\prod": "Π", r"\le": "≤", r"\ge": "≥", r"\ne": "≠", r"\approx": "≈",
     r"\propto": "∝", r"\iff": "⇔", r"\pm": "±", r"\in": "∈", r"\to": "→", r"\dots": "…",
     r"\exists": "there are", r"\cup": "∪", r"\langle": "⟨", r"\rangle": "⟩", r"\|": "‖", r"\cdot": "·",

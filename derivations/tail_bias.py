@@ -10,14 +10,22 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sympy import Expr, KroneckerDelta, Symbol
+from sympy import Expr, KroneckerDelta, Subs, Symbol
 
 from .notation import l, m, n, p, total
-from .theorem import Mutant, Step, Theorem, Verdict
+from .theorem import Mutant, Step, Theorem, Verdict, alias
 
 P, M, Q2 = total(lambda i: p[i]), total(lambda i: m[i]), total(lambda i: p[i] ** 2)
 x, y = Symbol("x", positive=True), Symbol("y", positive=True)
 step, mutant = partial(Step, hypotheses=()), partial(Mutant, hypotheses=())
+
+NAMES = (
+    alias("T", "the true tail term, Σ π (μ − π)", total(lambda i: p[i] * (m[i] - p[i]))),
+    alias("P", "Σ π, the tail's mass under π", P),
+    alias("M", "Σ μ, its mass under μ", M),
+    alias("Q₂", "Σ π²", Q2),
+    alias("N", "the number of hidden tokens; all sums run over them", n),
+)
 
 PI = tuple(Fraction(a, 40) for a in (5, 16, 1, 14, 4))
 MU = tuple(Fraction(a, 40) for a in (14, 13, 6, 5, 2))
@@ -92,6 +100,7 @@ def uniform_bias() -> Theorem:
             mutant("The covariance of π and μ alone.", error, total(lambda i: (p[i] - P / n) * m[i])),
             mutant("The sign of the bias lost.", error, total(lambda i: (p[i] - P / n) * (m[i] - p[i]))),
         ),
+        aliases=NAMES,
         sample=draw_masses,
     )
 
@@ -128,7 +137,11 @@ def aggregated_bias() -> Theorem:
                 kind="nonneg",
             ),
             step("A tail of one token leaves no pair, so the bias vanishes.", bias(aggregated, **one), 0),
-            step("If μ = π on the tail the bias vanishes too.", bias(aggregated, mu=lambda i: p[i]), 0),
+            step(
+                "If μ = x π on the tail the bias vanishes at x = 1.",
+                Subs(bias(aggregated, mu=lambda i: x * p[i]), x, 1),
+                0,
+            ),
             step(
                 "If both are flat, the estimate is N times the true term.",
                 n * x * (n * y - n * x),
@@ -144,6 +157,7 @@ def aggregated_bias() -> Theorem:
                 error,
             ),
         ),
+        aliases=NAMES,
         sample=draw_masses,
     )
 
@@ -193,6 +207,7 @@ def proportional_bias() -> Theorem:
             mutant("The overlap of μ with itself.", error, M / P * Q2 - P / M * total(lambda i: m[i] ** 2)),
             mutant("The masses forgotten.", error, total(lambda i: (p[i] / P) ** 2 - p[i] / P * m[i] / M)),
         ),
+        aliases=NAMES,
         sample=draw_masses,
     )
 

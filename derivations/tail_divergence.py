@@ -11,12 +11,12 @@ import numpy as np
 from sympy import IndexedBase, Rational, Symbol, diff, exp, log
 
 from . import intervals
-from .coarse import TAIL, M, P, coarse_f, coarse_kl, f, fp, h, hidden
+from .cells import MASSES, SPLIT, TAIL, M, P, coarse_f, coarse_kl, f, fp, hidden
 from .forward_kl import forward_kl
 from .hypotheses import given, given_all, nonneg, nonneg_all
-from .notation import m, mean, p, specialise, t, total, v
+from .notation import h, m, mean, p, specialise, t, total, v
 from .softmax import path
-from .theorem import Mutant, Step, Theorem, Verdict
+from .theorem import Mutant, Step, Theorem, Verdict, alias
 
 lam, b = Symbol("lambda", real=True), Symbol("b", positive=True)
 above, below = IndexedBase("alpha", nonnegative=True), IndexedBase("beta", nonnegative=True)
@@ -66,7 +66,7 @@ def missed() -> Theorem:
     """T7q."""
     inside = hidden(lambda i: m[i] * (log(m[i] / p[i]) - log(M) + log(P)))
     moved = total(lambda i: rise[i] + fall[i]) / 2
-    lumped = total(lambda i: (1 - h[i]) * (rise[i] + fall[i])) / 2 + (P - M) / 2
+    coarse_tv = total(lambda i: (1 - h[i]) * (rise[i] + fall[i])) / 2 + (P - M) / 2
     parts = given_all(lambda i: (p[i], m[i] + rise[i] - fall[i]))
     full_f = total(lambda i: p[i] * f(m[i] / p[i]))
     return Theorem(
@@ -92,7 +92,7 @@ def missed() -> Theorem:
                 kind="nonneg",
                 hypotheses=(*TAIL, nonneg_all(kl_slack)),
             ),
-            Step("y − 1 − log y ≥ 0 for every y > 0, with equality only at y = 1.", kind="cited"),
+            Step("x − 1 − log x ≥ 0 for every x > 0, with equality only at x = 1.", kind="cited"),
             Step(
                 "For any convex f the missed part is the sum over the tail of π times the height of f above "
                 "its tangent at M/P.",
@@ -105,7 +105,7 @@ def missed() -> Theorem:
             Step(
                 "TV with π − μ = d⁺ − d⁻ misses what cancels inside the tail: Σ_tail d⁻ if the tail gains "
                 "mass, Σ_tail d⁺ if it loses mass.",
-                moved - lumped,
+                moved - coarse_tv,
                 hidden(lambda i: fall[i]),
                 kind="nonneg",
                 hypotheses=(*TAIL, parts),
@@ -122,7 +122,20 @@ def missed() -> Theorem:
                 hidden(lambda i: p[i] * (f(m[i] / p[i]) - f(1))),
                 TAIL,
             ),
-            Mutant("The larger one-sided gap.", moved - lumped, hidden(lambda i: rise[i]), (*TAIL, parts)),
+            Mutant("The larger one-sided gap.", moved - coarse_tv, hidden(lambda i: rise[i]), (*TAIL, parts)),
+        ),
+        assumptions=(*SPLIT, "π_i − μ_i = d_i − e_i with d_i ≥ 0 and e_i ≥ 0"),
+        aliases=(
+            alias("D", "KL(μ‖π), the full forward KL", forward_kl()),
+            alias("D_coarse", "the coarse forward KL", coarse_kl(policy)),
+            alias("D_f", "Σ π f(μ/π), the full f-divergence", full_f),
+            alias("D_f,coarse", "the coarse f-divergence", coarse_f(policy)),
+            alias(
+                "KL_in",
+                "M times the KL of the distributions within the tail, Σ_tail μ log(μ P / (π M))",
+                inside,
+            ),
+            *MASSES,
         ),
         sample=draw_pair,
     )
@@ -175,6 +188,13 @@ def upper_bound() -> Theorem:
                 (),
             ),
         ),
+        aliases=(
+            alias(
+                "KL_tail", "the tail's part Σ μ log(μ/π) of forward KL, π_i = e^{−λ − α_i + β_i}", tail_term
+            ),
+            alias("M", "Σ μ, the tail's mass under μ", mass),
+            alias("μ_{}", "b e^{−x_i}", mu),
+        ),
         sample=_draw_priced,
     )
 
@@ -199,12 +219,13 @@ def everything_hidden() -> Theorem:
     """T7s."""
     full = sum(Rational(w, 100) * log(Rational(w, q)) for w, q in zip(MU, PI, strict=True))
     curvature = diff(coarse_kl(lambda i: path(i, t)), t, 2).subs(t, 0)
+    bend = specialise(curvature, v, lambda i: h[i] * centred[i])
     variance = mean(p, lambda i: v[i] ** 2) - mean(p, lambda i: v[i]) ** 2
     within = hidden(lambda i: p[i] * v[i] ** 2) / P - (hidden(lambda i: p[i] * v[i]) / P) ** 2
     inside = (*TAIL, given(hidden(lambda i: p[i] * centred[i]), 0), nonneg(M - P))
     return Theorem(
         id="T7s",
-        title="Lumping can hide everything, and can bend the wrong way",
+        title="Coarse cells can hide everything and bend the wrong way",
         statement=r"\mu = (90, 9, 1)/100,\ \pi = (90, 1, 9)/100,\ K = 1:\quad D_{coarse} = 0,\ D = "
         r"\tfrac{2}{25}\log 9; \qquad D_{coarse}'' = \mathrm{Var}_\pi v - M\, \mathrm{Var}_{tail} v",
         scope="The example is exact. The second derivative is that of the coarse forward KL along any logit "
@@ -228,7 +249,7 @@ def everything_hidden() -> Theorem:
             Step(
                 "For a direction that only moves the tail's shape this is negative as soon as M > P: minus "
                 "(M − P)/P times a sum of squares.",
-                -specialise(curvature, v, lambda i: h[i] * centred[i]),
+                -bend,
                 (M - P) / P * hidden(lambda i: p[i] * centred[i] ** 2),
                 kind="nonneg",
                 hypotheses=inside,
@@ -237,6 +258,14 @@ def everything_hidden() -> Theorem:
         mutants=(
             Mutant("Convex like the full forward KL.", curvature, variance, TAIL),
             Mutant("The mass of π in place of that of μ.", curvature, variance - P * within, TAIL),
+        ),
+        assumptions=(*SPLIT, "Σ_tail π_i c_i = 0, so that c moves no mass between the tail and the rest"),
+        aliases=(
+            alias("D_coarse″", "d²/dt² at t = 0 of the coarse forward KL along t v", curvature),
+            alias("−D_coarse″(c)", "minus the same along the tail's own direction, v_i = h_i c_i", -bend),
+            alias("Var v", "Σ π v² − (Σ π v)², the variance under π", variance),
+            alias("Var_tail v", "the variance within the tail", within),
+            *MASSES,
         ),
         sample=_draw_heavier,
     )

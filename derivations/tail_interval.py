@@ -18,7 +18,7 @@ from divsim.formulas.overlap import overlap_bounds_at, overlap_bracket
 from .hypotheses import given_all, nonneg_all
 from .notation import m, p, total
 from .symbolic import SymbolicArray
-from .theorem import Mutant, Step, Theorem, Verdict
+from .theorem import Mutant, Step, Theorem, Verdict, alias
 from .trace import FOUR, UNTIED, Case, trace
 
 lam = Symbol("lambda", real=True)
@@ -117,12 +117,12 @@ def knapsack() -> Theorem:
     """T7k."""
     return Theorem(
         id="T7k",
-        title="The hidden overlap lies in a knapsack interval (overlap.bracket, overlap.bounds_at)",
+        title="The hidden overlap lies in a knapsack interval",
         statement=r"0 \le \mu_i \le b,\ \sum_i \mu_i = M:\quad \lambda M - b\sum_i(\lambda-\pi_i)_+ \le "
         r"\sum_i\pi_i\mu_i \le \lambda M + b\sum_i(\pi_i-\lambda)_+ \quad\text{for every } \lambda",
         scope="The tokens are the tail, of any size; M and b are exact and b caps every hidden entry of μ. "
         "The bounds hold for any price λ; at the best one they are attained, so nothing better follows from "
-        "M and b alone.",
+        "M and b alone (overlap.bracket, overlap.bounds_at).",
         tier="G",
         steps=(
             Step(
@@ -161,15 +161,15 @@ def knapsack() -> Theorem:
                 hypotheses=(CAPPED,),
             ),
             Step(
-                "It is also at most M times the largest hidden π; call that a.",
+                "It is also at most M times the largest hidden π, called a.",
                 a * M - OVERLAP,
                 total(lambda i: m[i] * (a - p[i])),
                 kind="nonneg",
                 hypotheses=(nonneg_all(lambda i: a - p[i]),),
             ),
             Step(
-                "A linear function on a polytope is largest and smallest at vertices, and a vertex of this "
-                "one has at most one entry strictly between 0 and b.",
+                "A linear function on a polytope is largest and smallest at vertices, and a vertex of the "
+                "rows with 0 ≤ μ ≤ b and a given sum has at most one entry strictly between 0 and b.",
                 kind="cited",
             ),
             Step(
@@ -205,6 +205,11 @@ def knapsack() -> Theorem:
                 UNTIED,
             ),
             trace("overlap.overlap_bracket", _run_bracket, filled, FOUR),
+        ),
+        aliases=(
+            alias("O", "the overlap Σ μ π; all sums run over the hidden tokens", OVERLAP),
+            alias("M", "Σ μ, the tail's mass under μ", M),
+            alias("P", "Σ π, its mass under π", total(lambda i: p[i])),
         ),
         sample=draw_knapsack,
     )

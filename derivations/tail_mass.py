@@ -15,7 +15,7 @@ from sympy import Expr, IndexedBase, Symbol
 
 from .hypotheses import given, given_all, nonneg, nonneg_all
 from .notation import m, n, p, total
-from .theorem import Mutant, Step, Theorem, Verdict
+from .theorem import Mutant, Step, Theorem, Verdict, alias
 
 a, b, x, y = (Symbol(name, positive=True) for name in "abxy")
 theta = Symbol("theta", real=True)
@@ -23,6 +23,12 @@ full, empty, water, above, below = (
     IndexedBase(name, nonnegative=True) for name in ("f", "e", "w", "alpha", "beta")
 )
 P, M, TERM = total(lambda i: p[i]), total(lambda i: m[i]), total(lambda i: p[i] * (m[i] - p[i]))
+NAMES = (
+    alias("T", "the tail term Σ π (μ − π)", TERM),
+    alias("P", "Σ π, the tail's mass under π", P),
+    alias("M", "Σ μ, its mass under μ", M),
+    alias("N", "the number of hidden tokens; all sums run over them", n),
+)
 CAPPED = nonneg_all(lambda i: b - m[i])
 ON_OFF = given_all(lambda i: (full[i] ** 2, full[i]))
 DISJOINT = (
@@ -135,6 +141,7 @@ def mass_bounds() -> Theorem:
                 SMALL,
             ),
         ),
+        aliases=NAMES,
         sample=draw_caps,
     )
 
@@ -247,6 +254,7 @@ def tight_values() -> Theorem:
                 FILLED,
             ),
         ),
+        aliases=(alias("T*", "T at π = w, water filling", term(lambda i: water[i], lambda i: m[i])), *NAMES),
         sample=_draw_filled,
     )
 

@@ -180,3 +180,8 @@ def test_share_of_nothing_is_nan(xp: Library) -> None:
     assert float(share(part, part)) == 1.0
     assert float(share(part, ~nothing)) == 0.5
     assert float(share(part, xp.array(np.array([False, True])))) == 0.0
+
+
+def test_a_share_of_float32_tokens_is_float64(xp: Library) -> None:
+    third = share(xp.array(np.arange(3) == 0), xp.array(np.ones(3, dtype=bool)))
+    assert float(third) == 1 / 3

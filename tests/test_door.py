@@ -192,11 +192,17 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("full", {"is_response": np.ones(3)}, "is_response must be boolean", "float64", "compare it with 0"),
     ("full", {"is_response": OPEN[:2]}, "is_response must have shape (3,)", "(2,)", ""),
     ("full", {"log_mu": CERTAIN}, "log_mu of the sampled token must be finite", "-inf at [1]", "aligned"),
-    ("top_k", {"k": 0}, "k must be >= 1", "0", "View.sampled is the view without"),
-    ("top_k", {"log_mu_error": -0.1}, "log_mu_error must be a finite number >= 0 (nats)", "-0.1", "0 means"),
-    ("top_k", {"log_mu_error": np.inf}, "log_mu_error must be a finite number >= 0 (nats)", "inf", "0 means"),
-    ("top_k", {"log_mu_error": np.nan}, "log_mu_error must be a finite number >= 0 (nats)", "nan", "0 means"),
-    ("sampled", {"vocab_size": 0}, "vocab_size must be >= 1", "0", "pass the size of the vocabulary"),
+    ("top_k", {"k": 0}, "k must be a whole number >= 1", "0", "View.sampled is the view without"),
+    ("top_k", {"log_mu_error": -0.1}, "log_mu_error must be between 0 and 1", "-0.1", "0 means"),
+    ("top_k", {"log_mu_error": np.inf}, "log_mu_error must be between 0 and 1", "inf", "0 means"),
+    ("top_k", {"log_mu_error": np.nan}, "log_mu_error must be between 0 and 1", "nan", "0 means"),
+    (
+        "sampled",
+        {"vocab_size": 0},
+        "vocab_size must be a whole number >= 1",
+        "0",
+        "pass the size of the vocabulary",
+    ),
     ("sampled", {"log_mu_k": LOG_MU_K[:2]}, "log_mu_k must have shape (3,)", "(2,)", ""),
     ("sampled", {"log_mu_k": at_1(LOG_MU_K, -np.inf)}, "log_mu_k must be finite", "-inf at [1]", "aligned"),
     ("sampled", {"log_mu_k": -LOG_MU_K}, "log_mu_k must be log-prob", "at [0]", "normalise"),
@@ -226,7 +232,13 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("from_logits", {"log_mu_k": LOG_MU_K[:2]}, "log_mu_k must have shape (3,)", "(2,)", ""),
     ("from_logits", {"log_mu_k": at_1(LOG_MU_K, -np.inf)}, "log_mu_k must be finite", "-inf at [1]", "align"),
     ("from_logits", {"log_mu_k": LOG_MU_K - 0.1}, "log_mu_k must equal top_log_mu", "at [", "aligned"),
-    ("from_logits", {"top_ids": IDS[:, :0], "top_log_mu": TOP[:, :0]}, "k must be >= 1", "0", "View.sampled"),
+    (
+        "from_logits",
+        {"top_ids": IDS[:, :0], "top_log_mu": TOP[:, :0]},
+        "top_ids must have a last axis with at least one entry",
+        "(3, 0)",
+        "",
+    ),
 ]
 
 
@@ -252,3 +264,21 @@ def test_arrays_of_two_libraries_are_refused_by_name(constructor: str, name: str
         TypeError, match=rf"arrays must come from one library, got .*{name}: Tensor.*; convert"
     ):
         build(constructor, **{name: odd})
+
+
+def test_a_record_that_no_distribution_has_is_refused() -> None:
+    """Misaligned records: more hidden mass than the tail can hold, a sampled token above the K-th largest."""
+    flat = np.zeros((1, 5))
+    too_little = np.log([[0.04, 0.03]])
+    with pytest.raises(
+        ValueError, match=r"top_log_mu must leave no more mass than .* got 0.07 at \[0\]; pass the K"
+    ):
+        View.from_logits(flat, np.array([0]), np.log([0.04]), np.array([[0, 1]]), too_little)
+    with pytest.raises(
+        ValueError, match=r"log_mu_k must not exceed top_log_mu .* at \[0\]; check that tokens and"
+    ):
+        View.from_logits(flat, np.array([4]), np.log([0.9]), np.array([[0, 1]]), np.log([[0.05, 0.04]]))
+    with pytest.raises(ValueError, match=r"log_mu_k must sum to 1 over the vocabulary, got 0.5"):
+        View.sampled(np.log([0.5]), np.log([0.5]), vocab_size=1)
+    # Just possible: three hidden tokens at the K-th largest each.
+    View.from_logits(flat, np.array([0]), np.log([0.2]), np.array([[0, 1]]), np.log([[0.2, 0.2]]))

@@ -11,7 +11,7 @@ import scipy.stats
 from conftest import Library
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs import Pair, assert_close, batch, log_prob_pairs, logs, pairs_with_zeros
+from pairs import Pair, assert_close, batch, log_prob_pairs, logs, numpy_of, pairs_with_zeros
 
 from divsim.formulas import (
     entropy,
@@ -21,6 +21,7 @@ from divsim.formulas import (
     logsumexp,
     policy_gradient_direction,
 )
+from divsim.formulas.softmax import exp_or_inf
 
 # Rounding of log-probabilities down to -30: a few units of the last place of 32.
 ROUNDING = 16 * laws.EPS * 32
@@ -135,6 +136,18 @@ def test_entropy_golden(xp: Library) -> None:
     # -sum(p * log(p) for p in (mpf(1) / 2, mpf(3) / 10, mpf(1) / 5))
     expected = 1.0296530140645735
     assert_close(entropy(xp.array(np.log([0.5, 0.3, 0.2]))), expected, rtol=4 * laws.EPS)
+
+
+def test_the_largest_number_is_no_overflow(xp: Library) -> None:
+    largest = np.log(np.finfo(np.float64).max)
+    values = numpy_of(exp_or_inf(xp.array([largest, np.nextafter(largest, np.inf)])))
+    assert values[0] < np.inf and values[1] == np.inf
+
+
+def test_entropy_row_by_row(xp: Library) -> None:
+    log_pi = batch(5, (2, 3, 4))[0]
+    alone = [[float(entropy(row)) for row in rows] for rows in log_pi]
+    assert_close(entropy(xp.array(log_pi)), alone, rtol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -10,6 +10,10 @@ SUM_TOLERANCE = 1e-3
 """How far a row of float32 or float64 probabilities may sum from 1: rounding is below, mistakes are above."""
 
 
+FLOATING = ("float16", "bfloat16", "float32", "float64")
+"""The dtypes that log-probabilities may come in."""
+
+
 def sum_tolerance(dtype_eps: float) -> float:
     """The tolerance of a row sum for inputs of a given machine epsilon: half precision rounds more."""
     return max(SUM_TOLERANCE, 16 * dtype_eps)
@@ -30,8 +34,9 @@ def require_one_library(arrays: Mapping[str, Array]) -> None:
 def require_floating(arrays: Mapping[str, Array], remedy: str = "take the log first") -> None:
     """All named arrays hold real floating numbers of one dtype."""
     for name, value in arrays.items():
-        if "float" not in str(value.dtype):
-            raise TypeError(f"{name} must hold floating numbers, got {value.dtype}; {remedy}")
+        if str(value.dtype).rpartition(".")[2] not in FLOATING:
+            known = ", ".join(FLOATING)
+            raise TypeError(f"{name} must hold floating numbers ({known}), got {value.dtype}; {remedy}")
     if len({value.dtype for value in arrays.values()}) > 1:
         listed = ", ".join(f"{name}: {value.dtype}" for name, value in arrays.items())
         raise TypeError(f"dtypes must agree, got {listed}; convert the arrays to one dtype")
@@ -62,9 +67,10 @@ def require(ok: Array, name: str, values: Array, problem: str, remedy: str) -> N
         return
     place = tuple(int(axis[0]) for axis in xp.nonzero(xp.reshape(~ok, ok.shape or (1,))))
     index = place[: len(values.shape)]
-    value = float(values[index]) if values.shape else float(values)
+    value = values[index] if values.shape else values
+    shown = int(value) if "int" in str(value.dtype) else f"{float(value):g}"
     where = f" at {list(index)}" if values.shape else ""
-    raise ValueError(f"{name} {problem}, got {value:g}{where}; {remedy}")
+    raise ValueError(f"{name} {problem}, got {shown}{where}; {remedy}")
 
 
 def require_log_probs(name: str, array: Array, tolerance: float) -> None:
@@ -118,6 +124,14 @@ def require_distinct(name: str, ids: Array) -> None:
     )
 
 
+def require_rows(name: str, array: Array) -> None:
+    """`array` has a last axis, such as the vocabulary, and something on it."""
+    if len(array.shape) == 0 or array.shape[-1] == 0:
+        raise ValueError(
+            f"{name} must have a last axis with at least one entry, got shape {tuple(array.shape)}"
+        )
+
+
 def require_possible(name: str, log_prob: Array) -> None:
     """The sampled token has positive probability under the policy that sampled it."""
     xp = namespace(log_prob)
@@ -140,11 +154,18 @@ def require_positive(name: str, value: float, unit: str) -> None:
         raise ValueError(f"{name} must be a finite number > 0 ({unit}), got {value}")
 
 
-def require_horizon(value: int) -> None:
-    """A horizon is a whole number of steps, 1 at least."""
-    require_number("horizon", value, "steps")
+def require_error(name: str, value: float) -> None:
+    """A stated error of a log-probability: nats, from 0 (exact) to a factor e of the probability."""
+    require_number(name, value, "nats")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be between 0 and 1 (nats), got {value}; 0 means exact")
+
+
+def require_count(name: str, value: int, unit: str, remedy: str) -> None:
+    """A count is a whole number, 1 at least."""
+    require_number(name, value, unit)
     if not (math.isfinite(value) and value >= 1 and value == int(value)):
-        raise ValueError(f"horizon must be a whole number >= 1 (steps), got {value}")
+        raise ValueError(f"{name} must be a whole number >= 1 ({unit}), got {value}; {remedy}")
 
 
 def require_known(name: str, value: str, known: Collection[str]) -> None:
@@ -152,3 +173,9 @@ def require_known(name: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         choice = f"must be one of {', '.join(known)}" if known else "does not exist: there is none"
         raise ValueError(f"{name} {choice}, got {value!r}")
+
+
+def require_record(name: str, value: object, kind: type, maker: str) -> None:
+    """A record is of its type, not its name or its array."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__} record, got {value!r:.60}; {maker} is one")

@@ -19,6 +19,7 @@ def admit_policies(
     """Whole policies (..., V) and the sampled tokens, clean: log_mu, log_pi, action."""
     named = {"log_mu": log_mu, "log_pi": log_pi}
     _require_arrays(named | {"action": action}, is_response)
+    checks.require_rows("log_pi", log_pi)
     tolerance, is_response = _enter(named, tuple(log_pi.shape[:-1]), is_response)
     tolerances = {"log_mu": tolerance + math.expm1(log_mu_error), "log_pi": tolerance}
     xp = namespace(log_mu, log_pi)
@@ -35,7 +36,7 @@ def admit_policies(
 
 
 def admit_sampled(
-    log_mu_k: Array, log_pi_k: Array, is_response: Array | None, check: bool
+    log_mu_k: Array, log_pi_k: Array, vocab_size: int, is_response: Array | None, check: bool
 ) -> tuple[Array, Array]:
     """The sampled tokens' log-probabilities (...), clean: log_mu_k, log_pi_k."""
     named = {"log_mu_k": log_mu_k, "log_pi_k": log_pi_k}
@@ -47,6 +48,10 @@ def admit_sampled(
         checks.require_log_probs("log_mu_k", log_mu_k, tolerance)
         checks.require_log_probs("log_pi_k", log_pi_k, tolerance)
         checks.require_possible("log_mu_k", log_mu_k)
+        if vocab_size == 1:
+            xp = namespace(log_mu_k, log_pi_k)
+            checks.require_row_sums("log_mu_k", xp.exp(log_mu_k), tolerance, exactly=True)
+            checks.require_row_sums("log_pi_k", xp.exp(log_pi_k), tolerance, exactly=True)
     return log_mu_k, log_pi_k
 
 
@@ -55,6 +60,8 @@ def admit_record(
 ) -> tuple[Array, Record]:
     """A trainer's logits (..., V) and an engine's record, clean; the record in the logits' lifted dtype."""
     _require_arrays({"pi_logits": pi_logits} | vars(record), is_response)
+    for name, rows in (("pi_logits", pi_logits), ("top_ids", record.top_ids)):
+        checks.require_rows(name, rows)
     shape, vocab_size = tuple(pi_logits.shape[:-1]), pi_logits.shape[-1]
     said = {"log_mu_k": record.log_mu_k, "top_log_mu": record.top_log_mu}
     tolerance, is_response = _enter(said, shape, is_response)
@@ -84,7 +91,6 @@ def admit_record(
 
 
 def _check_record(pi_logits: Array, record: Record, vocab_size: int, tolerance: float) -> None:
-    xp = namespace(pi_logits)
     checks.require_logits("pi_logits", pi_logits)
     checks.require_token_ids("action", record.action, vocab_size)
     checks.require_token_ids("top_ids", record.top_ids, vocab_size)
@@ -92,17 +98,30 @@ def _check_record(pi_logits: Array, record: Record, vocab_size: int, tolerance: 
     checks.require_log_probs("log_mu_k", record.log_mu_k, tolerance)
     checks.require_log_probs("top_log_mu", record.top_log_mu, tolerance)
     checks.require_possible("log_mu_k", record.log_mu_k)
+    _check_masses(record, vocab_size, tolerance)
+
+
+def _check_masses(record: Record, vocab_size: int, tolerance: float) -> None:
+    """The record can be the top K of one distribution, to which the sampled token belongs."""
+    xp = namespace(record.log_mu_k)
+    aligned = "check that tokens and records are aligned"
+    mu_k, top_mu = xp.exp(record.log_mu_k), xp.exp(record.top_log_mu)
+    cap = top_mu[..., -1]
     is_top = record.top_ids == record.action[..., None]
-    said_twice = xp.where(is_top, xp.exp(record.top_log_mu), xp.zeros_like(record.top_log_mu))
-    extra = xp.where(xp.any(is_top, axis=-1), 0 * record.log_mu_k, xp.exp(record.log_mu_k))
-    checks.require_row_sums(
-        "top_log_mu", xp.sum(xp.exp(record.top_log_mu), axis=-1) + extra, tolerance, False
-    )
-    gap = xp.abs(xp.sum(said_twice, axis=-1) - xp.exp(record.log_mu_k))
+    is_outside = ~xp.any(is_top, axis=-1)
+    repeated = xp.sum(xp.where(is_top, top_mu, xp.zeros_like(top_mu)), axis=-1)
+    agrees = is_outside | (xp.abs(repeated - mu_k) <= tolerance)
+    checks.require(agrees, "log_mu_k", record.log_mu_k, "must equal top_log_mu at the same token", aligned)
+    below = ~is_outside | (mu_k <= cap + tolerance)
     checks.require(
-        (gap <= tolerance) | ~xp.any(is_top, axis=-1), "log_mu_k", record.log_mu_k,
-        "must equal top_log_mu at the same token", "check that tokens and records are aligned",
-    )  # fmt: skip
+        below, "log_mu_k", record.log_mu_k, "must not exceed top_log_mu outside the top K", aligned
+    )
+    seen = xp.sum(top_mu, axis=-1) + xp.where(is_outside, mu_k, xp.zeros_like(mu_k))
+    checks.require_row_sums("top_log_mu", seen, tolerance, exactly=False)
+    hidden = vocab_size - record.top_ids.shape[-1] - xp.astype(is_outside, mu_k.dtype)
+    fits = 1 - seen <= hidden * cap + tolerance
+    problem = "must leave no more mass than the hidden tokens can hold at the K-th largest each"
+    checks.require(fits, "top_log_mu", seen, problem, "pass the K likeliest tokens of one distribution")
 
 
 def _require_arrays(named: Mapping[str, Array], is_response: Array | None) -> None:

@@ -33,6 +33,7 @@ def group_advantage(
     """
     checks.require_one_library({"reward": reward} | ({} if is_scored is None else {"is_scored": is_scored}))
     checks.require_floating({"reward": reward}, "convert it")
+    checks.require_rows("reward", reward)
     xp = namespace(reward)
     counted = xp.ones_like(reward, dtype=xp.bool) if is_scored is None else is_scored
     checks.require_bool("is_scored", counted)
@@ -72,7 +73,7 @@ def constant_length(is_response: Array, horizon: int | None) -> Array:
     """Each token weighs 1 / (sequences * horizon), however long its own sequence is."""
     if horizon is None:
         raise ValueError("constant_length needs horizon, the constant number of tokens, got None")
-    checks.require_horizon(horizon)
+    checks.require_count("horizon", horizon, "tokens", "pass the constant length")
     counted = _count(is_response)
     return counted / _sequences(namespace(counted).sum(counted, axis=-1, keepdims=True)) / horizon
 

@@ -8,7 +8,7 @@ bound exceeds the range of the return it says nothing, and whoever prints it say
 import math
 
 from ._array import Array, namespace
-from ._checks import require_horizon
+from ._checks import require_count
 
 
 def pinsker(kl: Array) -> Array:
@@ -117,7 +117,7 @@ def horizon_quadratic(max_tv: Array, horizon: int, xi: Array | float = 1.0) -> A
     >>> round(float(horizon_quadratic(0.1, 4)), 6)
     0.24
     """
-    require_horizon(horizon)
+    require_count("horizon", horizon, "steps", "pass the length of an episode")
     return 2 * xi * horizon * (horizon - 1) * max_tv**2
 
 
@@ -171,7 +171,7 @@ def horizon_mixed(max_kl: Array, sequence_kl: Array, horizon: int, xi: Array | f
     >>> round(float(horizon_mixed(np.array(1e-4), np.array(0.01), 4096)), 2)
     8.19
     """
-    require_horizon(horizon)
+    require_count("horizon", horizon, "steps", "pass the length of an episode")
     xp = namespace(max_kl)
     return 4 * xi * horizon * xp.clip(pinsker(max_kl), max=1.0) * xp.clip(pinsker(sequence_kl), max=1.0)
 
@@ -193,7 +193,7 @@ def horizon_adaptive(mean_tv: Array, max_tv: Array, max_kl: Array, xi: Array | f
 
 def _steps(like: Array, horizon: int) -> Array:
     """0, 1, ..., T - 1 in the dtype of `like`: (T)."""
-    require_horizon(horizon)
+    require_count("horizon", horizon, "steps", "pass the length of an episode")
     xp = namespace(like)
     return xp.arange(horizon, dtype=like.dtype, device=like.device)
 

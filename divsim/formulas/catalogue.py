@@ -248,11 +248,8 @@ def _clip(
 
 
 def _check_radius(divergence: Divergence, delta: float) -> None:
-    if not isinstance(divergence, Divergence):
-        known = ", ".join(DIVERGENCES)
-        raise TypeError(
-            f"divergence must be a Divergence record, got {divergence!r}; DIVERGENCES holds {known}"
-        )
+    known = f"an entry of DIVERGENCES ({', '.join(DIVERGENCES)})"
+    checks.require_record("divergence", divergence, Divergence, known)
     checks.require_positive("delta", delta, f"unit of {divergence.name}")
 
 

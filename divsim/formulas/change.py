@@ -6,7 +6,7 @@ logits, one token and one step; a network, many tokens or momentum are another q
 """
 
 from ._array import Array, append, namespace, take
-from ._checks import require_known
+from ._checks import require_known, require_record
 from .divergences import FORWARD_KL, Divergence, difference
 from .softmax import logsumexp, policy_gradient_direction
 from .tail import TAILS
@@ -37,6 +37,8 @@ def change(view: View, divergence: Divergence = FORWARD_KL, tail: str = "full") 
     [-0.06]
     """
     require_known("tail", tail, TAILS)
+    require_record("view", view, View, "View.full, View.top_k, View.sampled or View.from_logits")
+    require_record("divergence", divergence, Divergence, "an entry of DIVERGENCES")
     xp = namespace(view.log_pi)
     log_mu, log_pi = view.cells
     q = divergence.logit_grad(log_mu, log_pi)

@@ -4,6 +4,7 @@ Both contain the KL divergences as limits, and those limits are returned as the 
 """
 
 from ._array import Array, namespace
+from ._checks import require_number
 from .divergences import FORWARD_KL, REVERSE_KL, Divergence, difference, log_power, power_gap
 from .softmax import log_softmax, logsumexp
 
@@ -80,6 +81,7 @@ def renyi(order: float) -> Divergence:
 
 
 def _check_order(order: float) -> None:
+    require_number("order", order, "of the divergence")
     if not abs(order) < float("inf"):
         raise ValueError(f"order must be a finite number, got {order}")
 

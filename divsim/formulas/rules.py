@@ -120,6 +120,7 @@ class Rule:
 
 def _admit(view: View, advantage: Array, is_response: Array | None, check: bool) -> tuple[Array, Array]:
     """Advantage in the view's dtype, detached and 0 at padding; is_response as a boolean array."""
+    checks.require_record("view", view, View, "View.full, View.top_k, View.sampled or View.from_logits")
     given = {} if is_response is None else {"is_response": is_response}
     checks.require_one_library({"advantage": advantage, "view.log_pi": view.log_pi} | given)
     shape = tuple(view.cell_k.shape)

@@ -10,6 +10,7 @@ need whole policies), and sequence statistics.
 import math
 from dataclasses import dataclass, replace
 
+from . import _checks as checks
 from ._array import Array, append, fill_at, largest, namespace, take
 from ._door import admit_policies, admit_record, admit_sampled
 from .overlap import overlap_bracket
@@ -154,9 +155,10 @@ class View:
         >>> np.exp(view.log_mu_tail).round(3).tolist(), view.tail_size.tolist()
         ([0.1], [2])
         """
-        _check_resolution(k, log_mu_error)
+        checks.require_count("k", k, "tokens", "View.sampled is the view without a top-K")
+        checks.require_error("log_mu_error", log_mu_error)
         log_mu, log_pi, action = admit_policies(log_mu, log_pi, action, is_response, check, log_mu_error)
-        ids = largest(log_mu, min(k, log_mu.shape[-1]))
+        ids = largest(log_mu, min(int(k), log_mu.shape[-1]))
         top_log_mu = namespace(log_mu).take_along_axis(log_mu, ids, axis=-1)
         record = Record(action, take(log_mu, action), ids, top_log_mu)
         return _hide(log_pi, record, replace_last, bracket, log_mu_error, log_mu)
@@ -182,9 +184,8 @@ class View:
         >>> np.exp(view.log_pi_tail).round(3).tolist()
         [0.25]
         """
-        if vocab_size < 1:
-            raise ValueError(f"vocab_size must be >= 1, got {vocab_size}; pass the size of the vocabulary")
-        log_mu_k, log_pi_k = admit_sampled(log_mu_k, log_pi_k, is_response, check)
+        checks.require_count("vocab_size", vocab_size, "tokens", "pass the size of the vocabulary")
+        log_mu_k, log_pi_k = admit_sampled(log_mu_k, log_pi_k, vocab_size, is_response, check)
         xp = namespace(log_pi_k)
         retained = log_pi_k[..., None]
         cell = xp.zeros_like(log_pi_k, dtype=xp.int64)
@@ -215,7 +216,7 @@ class View:
         >>> np.exp(view.log_mu_tail).round(3).tolist()
         [0.6]
         """
-        _check_resolution(top_ids.shape[-1], log_mu_error)
+        checks.require_error("log_mu_error", log_mu_error)
         record = Record(action, log_mu_k, top_ids, top_log_mu)
         pi_logits, record = admit_record(pi_logits, record, is_response, check, log_mu_error)
         return _hide(log_softmax(pi_logits), record, replace_last, bracket, log_mu_error)
@@ -227,15 +228,6 @@ _SUPPLIER = {
     "overlap_low": "View.full, or View.top_k or View.from_logits with bracket=True",
     "overlap_high": "View.full, or View.top_k or View.from_logits with bracket=True",
 }
-
-
-def _check_resolution(k: int, log_mu_error: float) -> None:
-    if k < 1:
-        raise ValueError(f"k must be >= 1, got {k}; View.sampled is the view without a top-K")
-    if not 0 <= log_mu_error < float("inf"):
-        raise ValueError(
-            f"log_mu_error must be a finite number >= 0 (nats), got {log_mu_error}; 0 means exact"
-        )
 
 
 def _others(log_prob: Array, cell: Array, log_tail: Array) -> Array:
