@@ -140,7 +140,7 @@ def coarse_derivative() -> Theorem:
 
     return Theorem(
         id="T7b",
-        title="The proportional tail is the exact derivative of the coarse divergence",
+        title="The proportional tail is the coarse divergence's derivative",
         statement=r"\frac{d D_{coarse}}{ds}\Big|_{s(e_k - \pi)} = q_k - \sum_{kept} q_i \pi_i - q_{tail} "
         r"\frac{Q_2}{P}",
         scope="Any vocabulary size, any tail, every f-divergence with a differentiable f (TV away from ties) "

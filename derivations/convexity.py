@@ -9,6 +9,7 @@ from typing import Any
 from sympy import Expr, Symbol, exp
 
 from .divergence_table import CHI2_MU_PI, Policy, curvature, here, moved
+from .facts import TANGENTS
 from .families import alpha, geodesic, power_sum, renyi
 from .notation import k, p, s, t, total, v
 from .softmax import path
@@ -36,7 +37,7 @@ def convexity() -> Theorem:
     restarted = path(k, t) * exp(s * v[k]) / total(lambda i: path(i, t) * exp(s * v[i]))
     return Theorem(
         id="T4n",
-        title="Rényi and alpha divergences of order a ≥ 1 are convex along logit lines",
+        title="Rényi and alpha divergences of order a ≥ 1 are convex",
         statement=r"\frac{d^2 R_a}{dt^2} = \mathrm{Var}_\pi v + (a - 1) \mathrm{Var}_\tau v \ge 0 \quad "
         r"(a \ge 1), \qquad R_a(s) - R_a(0) \ge s\, c_k \text{ for every } s",
         scope="Full Rényi and alpha divergences of order a ≥ 1, forward KL (a = 1) and χ²(μ‖π) (a = 2) "
@@ -63,7 +64,7 @@ def convexity() -> Theorem:
                 restarted,
                 path(k, t + s),
             ),
-            Step("A function with second derivative ≥ 0 lies above each of its tangents.", kind="cited"),
+            TANGENTS,
         ),
         mutants=(
             Mutant("The variance under τ alone.", of_renyi, excess * _pairs(tau)),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sympy import Expr, Integral, KroneckerDelta, Symbol, exp
 
+from .facts import TAYLOR
 from .forward_kl import token_step
 from .hypotheses import SIMPLEX, nonneg_all
 from .notation import j, k, p, s, total, v
@@ -31,10 +32,6 @@ ALIASES = (
     alias("κ₃(s)", "its third cumulant", path_cumulant(3, s)),
     alias("E(s)", "its mean", AVERAGE),
     alias("π_{}(s)", "the policy after the step s along v", lambda i: path(i, s)),
-)
-TAYLOR = Step(
-    "Taylor's theorem with integral remainder: D(s) − D(0) − s D'(0) is the integral of (s − τ) D''(τ).",
-    kind="cited",
 )
 
 
@@ -137,7 +134,8 @@ def third_cumulant() -> Theorem:
                 spread,
             ),
             Step(
-                "If |V'| ≤ R V then V e^{−Rs} falls and V e^{Rs} rises: V0 e^{−R|s|} ≤ V(s) ≤ V0 e^{R|s|}.",
+                "If |V′| ≤ R V for every s, then V(0) e^{−R|s|} ≤ V(s) ≤ V(0) e^{R|s|} (Grönwall's "
+                "inequality).",
                 kind="cited",
             ),
             Step(

@@ -238,7 +238,7 @@ def agreement() -> Theorem:
     d_k = p[k] - m[k]
     return Theorem(
         id="T5c",
-        title="Four cases in which the ratio test and the divergence test must agree",
+        title="Four cases in which the two tests must agree",
         statement=r"|d_k| > (\pi_{\max} - \pi_{\min})\, TV, \quad k \in \arg\max d \cup \arg\min d, \quad "
         r"d_k E_\pi d \le 0, \quad \pi \text{ uniform}",
         scope="Any vocabulary size, any two different policies, d_k ≠ 0. Sufficient conditions: none of "

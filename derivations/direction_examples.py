@@ -96,7 +96,7 @@ def smallest_and_worst() -> Theorem:
     crowd, raised = change_at(*CROWD, 0), change_at(*RAISED, 0)
     return Theorem(
         id="T5e",
-        title="Disagreement: the smallest example, and no bound on how often or how badly",
+        title="Disagreement: the smallest example, and no bound on it",
         statement=r"n = 3,\ \mu = (5,1,1)/7,\ \pi = (1,2,4)/7: \quad d_2 = \tfrac17 > 0 > c_2 = "
         r"-\tfrac{3}{49}",
         scope="Existence, and an exhaustive search over all policies with positive probabilities and a "

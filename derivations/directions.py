@@ -46,7 +46,7 @@ def decomposition() -> Theorem:
     halfway = average() / 2
     return Theorem(
         id="T5a",
-        title="Local and global term, and exactly when the two tests disagree",
+        title="Local and global term, and when the two tests disagree",
         statement=r"c_k = d_k - E_\pi[d], \quad E_\pi[d] = \tfrac12 (|\pi|^2 - |\mu|^2 + |\pi - \mu|^2), "
         r"\quad d_k c_k < 0 \iff d_k \text{ strictly between } 0 \text{ and } E_\pi[d]",
         scope="Any vocabulary size, forward KL, one token, an infinitesimal Euclidean logit step. "
@@ -57,6 +57,20 @@ def decomposition() -> Theorem:
                 "The change is the token's d minus the average of d under π.",
                 change(),
                 d_k - average(),
+                polynomial=True,
+            ),
+            Step(
+                "It is the scalar product of e_k − π and π − μ: the angle at π between μ and the corner e_k.",
+                change(),
+                total(lambda i: (KroneckerDelta(i, k) - p[i]) * (p[i] - m[i])),
+                polynomial=True,
+            ),
+            Step(
+                "So (Thales) it is 0 on the sphere whose diameter runs from μ to e_k, positive inside and "
+                "negative outside.",
+                change(),
+                total(lambda i: (KroneckerDelta(i, k) - m[i]) ** 2) / 4
+                - total(lambda i: (p[i] - (m[i] + KroneckerDelta(i, k)) / 2) ** 2),
                 polynomial=True,
             ),
             Step(
@@ -89,6 +103,11 @@ def decomposition() -> Theorem:
         mutants=(
             Mutant("The average of d under μ.", average(), (norms - distance) / 2),
             Mutant("The distance forgotten.", average(), norms / 2),
+            Mutant(
+                "The angle at μ in place of that at π.",
+                change(),
+                total(lambda i: (KroneckerDelta(i, k) - m[i]) * (p[i] - m[i])),
+            ),
             Mutant("The squared norms swapped.", average(), (distance - norms) / 2),
             Mutant(
                 "The centre of the interval at E_π[d].",
@@ -184,8 +203,8 @@ def binary_divergences() -> Theorem:
                 hypotheses=(),
             ),
             Step(
-                "If x > y then y/x < 1 < (1 − y)/(1 − x), and g falls where f is convex (T4a): the "
-                "difference is positive. If x < y it is negative.",
+                "Where f″ > 0 the function g = f − w f′ falls strictly, so g(y/x) > g((1 − y)/(1 − x)) if x "
+                "> y, and less if x < y.",
                 kind="cited",
             ),
             Step(

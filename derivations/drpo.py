@@ -7,14 +7,14 @@ it lowers it if all advantages have one size, and it need not if they have not.
 from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, KroneckerDelta, Symbol, diff, exp
+from sympy import Expr, KroneckerDelta, Symbol, exp
 
 from .forward_kl import change, forward_kl
 from .intervals import policy
-from .notation import j, k, m, mean, p, s, specialise, total, v
-from .soft_weights import RATIO, delta, drpo, expected_penalties, gap, mu, scalar, size, spo, x
-from .softmax import path
-from .theorem import Mutant, Step, Theorem, Verdict
+from .notation import j, k, m, mean, p, total
+from .soft_weights import RATIO, SHORT, delta, drpo, expected_penalties, gap, mu, scalar, size, spo, x
+from .softmax import slope
+from .theorem import Mutant, Step, Theorem, Verdict, alias
 
 a = Symbol("a", positive=True)
 MU, PI, SIZES = (5, 1, 1), (1, 2, 4), (1, 60, 1)
@@ -22,7 +22,7 @@ MU, PI, SIZES = (5, 1, 1), (1, 2, 4), (1, 60, 1)
 
 def kl_rate(pull: Any) -> Expr:
     """Forward KL's first-order change while the logits move along `pull`."""
-    return specialise(diff(forward_kl(lambda i: path(i, s)), s).subs(s, 0), v, pull)
+    return slope(forward_kl, pull)
 
 
 def descent() -> Theorem:
@@ -38,7 +38,7 @@ def descent() -> Theorem:
     rate = kl_rate(pull)
     return Theorem(
         id="T9d",
-        title="With one size of advantage DRPO's pull lowers forward KL on average",
+        title="With equal |A| DRPO's pull lowers forward KL on average",
         statement=r"|A| = a: \quad \frac{dKL}{d\eta}\Big|_{penalty} = -\frac{a}{\delta}\, "
         r"\mathrm{Var}_\pi(\pi - \mu) \le 0",
         scope="The penalty's part of the expected plain-gradient step in the logits, tokens drawn from μ, an "
@@ -48,7 +48,7 @@ def descent() -> Theorem:
         steps=(
             scalar(
                 "In log π_k the penalty grows at the rate (a/δ) r (π_k − μ_k).",
-                diff(penalty, x),
+                Derivative(penalty, x),
                 a / delta * RATIO * (exp(x) - mu),
             ),
             Step(
@@ -70,6 +70,12 @@ def descent() -> Theorem:
             ),
             Mutant("The average under π forgotten.", rate, -a / delta * mean(p, lambda i: gap(i) ** 2)),
             Mutant("The variance under μ.", rate, -a / delta * mean(m, lambda i: (gap(i) - average) ** 2)),
+        ),
+        aliases=(
+            *SHORT,
+            alias("dD/dη", "the slope of forward KL along the expected pull", rate),
+            alias("Var d", "the variance of d = π − μ under π", variance),
+            alias("E d", "the average of d under π", average),
         ),
     )
 
@@ -130,6 +136,11 @@ def uneven_advantages() -> Theorem:
                 single,
                 -size[k] / delta * p[k] / m[k] * gap(k) ** 2,
             ),
+        ),
+        aliases=(
+            alias("dD/dη", "the slope of forward KL along the expected pull, with a_i the size |A_i|", rate),
+            alias("dD_k/dη", "its slope along token k's own pull", single),
+            alias("c_k", "π_k − μ_k + Σ π_i (μ_i − π_i)", change()),
         ),
     )
 

@@ -14,6 +14,7 @@ import divsim.formulas as shipped
 
 from .divergence_table import curvature, moved, slope
 from .expectations import change, covariance, gap
+from .facts import GIBBS
 from .forward_kl import forward_kl
 from .intervals import enclose, is_negative, is_positive, iv, policy, shown
 from .notation import j, k, m, mean, p, s, t, total, v
@@ -76,7 +77,7 @@ def natural_policy_gradient() -> Theorem:
     gradient = slope(mean_value)
     return Theorem(
         id="T10b",
-        title="Under the natural gradient KL grows at the rate of the improvement already made",
+        title="Natural gradient: KL grows by the improvement already made",
         statement=r"dz = \eta\, Q: \quad \frac{dD}{d\eta} = J(\pi) - J(\mu), \quad J(\pi) = E_\pi Q",
         scope="Any vocabulary size, one state, the saturated softmax, fixed action values, an "
         "infinitesimal step. Where π is worse than μ the natural gradient first lowers KL.",
@@ -139,7 +140,7 @@ def mirror_step() -> Theorem:
     improvement = mean_value(moved) - mean(m, value)
     return Theorem(
         id="T10c",
-        title="One mirror step: the two KL divergences add up to the improvement",
+        title="One mirror step: the two KLs add up to the improvement",
         statement=r"\pi_s \propto \mu\, e^{s Q}: \quad KL(\mu\|\pi_s) + KL(\pi_s\|\mu) = s\, (J(\pi_s) - "
         r"J(\mu))",
         scope="Any vocabulary size, one state, fixed action values, every step size s; the step starts at μ.",
@@ -147,8 +148,14 @@ def mirror_step() -> Theorem:
         steps=(
             Step("Forward KL is what the normaliser costs.", there, log(normaliser) - s * mean(m, value)),
             Step("Reverse KL is what the tilt earns.", back, s * mean_value(moved) - log(normaliser)),
-            Step("In the sum the normaliser cancels.", there + back, s * improvement),
-            Step("Both divergences are ≥ 0, so J rises for s > 0 unless nothing moves.", kind="cited"),
+            Step(
+                "In the sum the normaliser cancels; neither divergence is negative, so J rises for s > 0 "
+                "unless "
+                "nothing moves.",
+                there + back,
+                s * improvement,
+            ),
+            GIBBS,
         ),
         mutants=(
             Mutant("Forward KL alone.", there, s * improvement),
@@ -210,7 +217,7 @@ def minibatch() -> Theorem:
     missed = moved(forward_kl) - forward_kl() - t * along_v
     return Theorem(
         id="T10d",
-        title="A minibatch at one state: first order adds up, second order does not",
+        title="A minibatch: first order adds up, second order does not",
         statement=r"v = \sum_b s_b (e_{k_b} - \pi): \quad D' = \sum_b s_b c_{k_b}, \quad D'' = "
         r"\sum_{b, b'} s_b s_{b'} C_{k_b k_{b'}}, \quad C_{kj} = \delta_{kj} \pi_k - \pi_k^2 - \pi_j^2 + S_3 "
         r"- (\pi_k - S_2)(\pi_j - S_2)",
@@ -237,11 +244,11 @@ def minibatch() -> Theorem:
                 total(lambda a, b: y[a] * y[b] * cross_term(a, b)),
             ),
             Step(
-                "What the first order misses is KL(π‖π(t)), along the summed step as along any other,",
+                "What the first order misses is KL(π‖π(t)), along the summed step as along any other.",
                 missed,
                 total(lambda i: p[i] * log(p[i] / path(i))),
             ),
-            Step("which is never negative (Gibbs' inequality).", kind="cited"),
+            GIBBS,
             Step(
                 "Two steps that each lower KL can raise it together.", kind="exact", decide=_joint_overshoot
             ),

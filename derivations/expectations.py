@@ -16,7 +16,7 @@ from . import forward_kl
 from .divergence_table import here
 from .notation import at, j, k, m, mean, p, total
 from .symbolic import xp
-from .theorem import Mutant, Step, Theorem, Trace
+from .theorem import Mutant, Step, Theorem, Trace, alias
 from .trace import UNTIED, Case, trace
 
 A = IndexedBase("A", real=True)  # advantage of each token
@@ -27,6 +27,9 @@ shift = Symbol("shift", real=True)
 def change(i: Any) -> Expr:
     """c_i of forward KL."""
     return at(forward_kl.change(), k, i)
+
+
+CHANGE = (alias("c_{}", "π_i − μ_i + Σ_j π_j (μ_j − π_j)", change),)
 
 
 def change_of(i: Any, gradient: Any) -> Expr:
@@ -106,6 +109,7 @@ def without_advantage() -> Theorem:
             Mutant("The global term left out.", mean(p, gap), 0),
             Mutant("The weight squared.", mean(m, lambda i: ratio(i) ** 2 * change(i)), 0),
         ),
+        aliases=CHANGE,
     )
 
 
@@ -115,7 +119,7 @@ def with_advantage() -> Theorem:
     shifted = mean(m, lambda i: (A[i] + shift) * ratio(i) * change(i))
     return Theorem(
         id="T6b",
-        title="Weighted by the advantage, the average change is a covariance",
+        title="Weighted by advantage, the average change is a covariance",
         statement=r"E_\mu[A\, r\, c] = \mathrm{Cov}_\pi(A, \pi - \mu), \text{ unchanged by } A \to A + b",
         scope="Forward KL, any vocabulary size, any advantages that depend on the token alone, one "
         "state, first order, the unmasked gradient; nothing is claimed for masked or capped weights.",
@@ -139,6 +143,7 @@ def with_advantage() -> Theorem:
             Mutant("The weight forgotten.", mean(m, lambda i: A[i] * change(i)), covariance(advantage, gap)),
             Mutant("A baseline that counts.", shifted, weighted + shift * mean(p, gap)),
         ),
+        aliases=CHANGE,
         traces=(_trace_of(shipped.FORWARD_KL, gap),),
     )
 

@@ -104,7 +104,10 @@ def gradient() -> Theorem:
                 Derivative(g(x), x),
                 -x * diff(f(x), x, 2),
             ),
-            Step("For convex f with f(1) = 0, Jensen's inequality gives D_f ≥ f(Σ π w) = 0.", kind="cited"),
+            Step(
+                "For convex f with f(1) = 0, Jensen's inequality gives D_f = Σ π f(w) ≥ f(Σ π w) = f(1) = 0.",
+                kind="cited",
+            ),
         ),
         mutants=(
             Mutant(
@@ -211,9 +214,10 @@ def _row(theorem_id: str, row: Row) -> Theorem:
 
     return Theorem(
         id=theorem_id,
-        title=f"{row.title} ({row.name}.measure, {row.name}.logit_grad)",
+        title=row.title,
         statement=rf"\partial D / \partial z_j = {row.gradient_tex}",
-        scope="Any vocabulary size, all probabilities positive, one free logit per token.",
+        scope="Any vocabulary size, all probabilities positive, one free logit per token. "
+        f"Code: {row.name}.measure, {row.name}.logit_grad.",
         tier="G",
         steps=(
             Step(

@@ -86,11 +86,11 @@ def alpha_divergence() -> Theorem:
     )
     return Theorem(
         id="T4l",
-        title="Alpha divergences (alpha.measure, alpha.logit_grad)",
+        title="Alpha divergences",
         statement=r"D_a = \frac{\sum_i \mu_i^a \pi_i^{1-a} - 1}{a (a - 1)}, \qquad "
         r"\partial D_a / \partial z_j = \pi_j (E_\pi[w^a] - w_j^a) / a, \quad w = \mu/\pi",
         scope="Every real order a except 0 and 1, whose limits are the two KL divergences; any "
-        "vocabulary size, all probabilities positive.",
+        "vocabulary size, all probabilities positive. Code: alpha.measure, alpha.logit_grad.",
         tier="G",
         steps=(
             Step(
@@ -147,12 +147,12 @@ def renyi_divergence() -> Theorem:
     change = p[k] - tau(k) + total(lambda i: p[i] * (tau(i) - p[i]))
     return Theorem(
         id="T4m",
-        title="Rényi divergences: forward KL towards a geodesic mixture (renyi.measure, renyi.logit_grad)",
+        title="Rényi divergences: forward KL towards a geodesic mixture",
         statement=r"\partial R_a / \partial z_j = \pi_j - \tau_j, \quad \tau_i = \mu_i^a \pi_i^{1-a} / "
         r"H, \qquad c_k = (\pi_k - \tau_k) + \sum_i \pi_i (\tau_i - \pi_i)",
         scope="Every real order a except 1, whose limit is forward KL; any vocabulary size, all "
         "probabilities positive, one free logit per token. Rényi divergences are not f-divergences, but "
-        "functions of one.",
+        "functions of one. Code: renyi.measure, renyi.logit_grad.",
         tier="G",
         steps=(
             Step(

@@ -3,7 +3,7 @@ r"""T3, finite steps: what D = KL(mu || pi) does when a step is not infinitesima
 The change of D along a logit line is known exactly, at the cost of one pass over the vocabulary; its
 derivatives are cumulants of the direction, and convexity makes half of all first-order predictions certain.
 Upper sides are in `curvature_bounds.py`, the step where a predicted decrease ends in `flip_step.py`, and the
-failure at coarser resolutions in `lumped.py`.
+failure at coarser resolutions in `coarse_certainty.py`.
 """
 
 from sympy import Derivative, Expr, Subs, exp, log
@@ -12,11 +12,12 @@ from divsim.formulas.change import curvature as shipped_curvature
 from divsim.formulas.change import finite_change as shipped_finite_change
 from divsim.formulas.softmax import policy_gradient_direction
 
+from .coarse_certainty import coarse_certainty_fails
 from .curvature_bounds import third_cumulant, upper_side
+from .facts import LOG_TANGENT
 from .flip_step import flip_step
 from .forward_kl import change, forward_kl, moved_kl, slope, token_step
 from .hypotheses import SIMPLEX, nonneg_all
-from .lumped import lumped_certainty_fails
 from .notation import k, m, mean, p, s, specialise, total, v
 from .softmax import path, path_cumulant, path_mean
 from .theorem import Mutant, Step, Theorem, alias
@@ -128,11 +129,11 @@ def one_sided_certainty() -> Theorem:
     known = (*SIMPLEX, nonneg_all(_gap))
     return Theorem(
         id="T3c",
-        title="One-sided certainty: a predicted increase is certain at every step size",
+        title="A predicted increase is certain at every step size",
         statement=r"D(s) - D(0) - s\, c_k = \mathrm{KL}(\pi \| \pi(s)) \ge 0 \quad \text{for every } s",
         scope="Full forward KL, any vocabulary size, one logit line, every step size. If s c_k > 0 then D "
         "rises: the full-vocabulary mask never blocks a single token's logit step that would have lowered D. "
-        "Not for the lumped (top-K) KL (T3h), not for reverse KL or TV, not for many tokens at once, and not "
+        "Not for the coarse (top-K) KL (T3h), not for reverse KL or TV, not for many tokens at once, and not "
         "for a network, which is not linear in its logits. The ratio test has the same property in its own "
         "geometry.",
         tier="G",
@@ -155,10 +156,7 @@ def one_sided_certainty() -> Theorem:
                 "nonneg",
                 known,
             ),
-            Step(
-                "x − 1 − log x ≥ 0 for x > 0: its derivative 1 − 1/x changes sign at x = 1, where it is 0.",
-                kind="cited",
-            ),
+            LOG_TANGENT,
             Step(
                 "Another way to see it: D is convex along the line, because its second derivative is a sum "
                 "of squares over pairs of tokens.",
@@ -183,7 +181,7 @@ def from_the_anchor() -> Theorem:
     pairs = total(lambda i, h: p[i] * p[h] * (v[i] - v[h]) ** 2)
     return Theorem(
         id="T3d",
-        title="From pi = mu every step raises the divergence",
+        title="From π = μ every step raises the divergence",
         statement=r"\pi = \mu: \quad c_k = 0, \qquad D(s) \approx \tfrac{1}{2} s^2 V_0",
         scope="The first step after a rollout, any vocabulary size, one logit line: c_k has no sign there.",
         tier="G",
@@ -217,5 +215,5 @@ THEOREMS = (
     upper_side,
     third_cumulant,
     flip_step,
-    lumped_certainty_fails,
+    coarse_certainty_fails,
 )

@@ -69,7 +69,11 @@ def _lower_end() -> tuple[Step, ...]:
             "The third derivative of g is not negative.", Derivative(G, (y, 3)), y * exp(y) / 3, "nonneg", ()
         ),
         *_starts_flat(G, 3),
-        Step("So g ≥ 0 for y ≥ 0: integrate three times from 0.", kind="cited"),
+        Step(
+            "A function is ≥ 0 for y ≥ 0 if some derivative is, and it and all its lower derivatives are 0 "
+            "at y = 0.",
+            kind="cited",
+        ),
         Step("At the lower end R |s| is below 3.", 3 - R * LOW, 9 * V0 / (3 * V0 + 2 * R * c), "nonneg", ()),
         Step(
             "Below the lower end the first-order fall exceeds the largest possible curvature term.",
@@ -91,7 +95,6 @@ def _upper_end() -> tuple[Step, ...]:
             (),
         ),
         *_starts_flat(H, 2),
-        Step("So h ≥ 0 for y ≥ 0: integrate twice from 0.", kind="cited"),
         Step(
             "Beyond the upper end, if V₀ > R |c|, the smallest possible curvature term exceeds the fall.",
             (1 + R * X / 2) * (SHRINKING.subs(x, X) - c * X),
@@ -148,8 +151,8 @@ def flip_step() -> Theorem:
             *_lower_end(),
             *_upper_end(),
             Step(
-                "There is exactly one flip: D is convex along the line (T3c), falls at first, and rises in "
-                "the end, because D'(s) tends to max v − E_μ[v] > 0.",
+                "A convex function that falls at first and rises in the end regains its first value exactly "
+                "once; along a logit line D rises in the end, because D′(s) tends to max v − E_μ[v] > 0.",
                 kind="cited",
             ),
             Step("For small |c| the lower end is 2 |c| / V₀.", Limit(LOW / c, c, 0), 2 / V0, "scalar", ()),

@@ -182,7 +182,7 @@ def exponential_family() -> Theorem:
     spread = under(path_mean(lambda i: v[i] ** 2)) - under(path_mean(lambda i: v[i])) ** 2
     return Theorem(
         id="T13b",
-        title="In every exponential family the natural gradient asks for log r less the reverse KL",
+        title="Exponential families: log r less the reverse KL",
         statement=r"\log r - KL(\pi\|\mu) = (\theta - \theta_0) \cdot (S(x) - E_\pi S), \quad "
         r"\nabla_\theta KL(\pi\|\mu) = F (\theta - \theta_0); \qquad "
         r"d\theta = \eta A r F^{-1} (S - E_\pi S): "

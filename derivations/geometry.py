@@ -106,7 +106,8 @@ def bias_and_mask() -> Theorem:
             ),
             Step("So the change along e_k − π is c_k, written in the biased policy.", along, form),
             Step(
-                "m log(m/0) = +∞ for m > 0, and 0 log(0/0) = 0: a masked token costs all or nothing.",
+                "By convention m log(m/0) = +∞ for m > 0 and 0 log(0/0) = 0, so a masked token costs all or "
+                "nothing.",
                 kind="cited",
             ),
         ),
@@ -248,7 +249,7 @@ def sign_flip() -> Theorem:
     apart = near - 2 * cross + far  # |w_0 - w_1|^2
     return Theorem(
         id="T11d",
-        title="A shared head can turn the sign round, but not with two tokens",
+        title="A shared head can turn the sign, but not with two tokens",
         statement=r"n = 2: \quad c^K_k\, d_k = (1 - \pi_k) |w_0 - w_1|^2 d_k^2 \ge 0; \qquad "
         r"n = 3: \quad c_k < 0 < c^K_k \text{ exists}",
         scope="One state, one token, a linear head. What T2 to T7 say of signs is about K = 1; for a real "

@@ -114,7 +114,11 @@ def performance_difference() -> Theorem:
                 hypotheses=ROWS,
             ),
             Step("For three tokens too.", advantages(PI, 3), gain(3), hypotheses=ROWS),
-            Step("For any T: along a sequence the values of μ telescope from V(start) to R.", kind="cited"),
+            Step(
+                "Along a sequence of any length the values under μ telescope from V(start) to R, as they do "
+                "for two and three tokens.",
+                kind="cited",
+            ),
             Step("Averaged over μ itself the advantages vanish.", own, 0, hypotheses=ROWS),
         ),
         mutants=(

@@ -97,7 +97,7 @@ def quadratic_bound() -> Theorem:
     tokens = Sum(4 * (T - t), (t, 1, T))
     return Theorem(
         id="T12c",
-        title="The gap is at most quadratic in the horizon and in the divergence",
+        title="The gap is at most quadratic in horizon and divergence",
         statement=r"|\Delta| \le 2\, T (T - 1)\, \xi\, \varepsilon^2, \qquad "
         r"\varepsilon = \max TV \text{ per prefix}, \; |R| \le \xi",
         scope="Any vocabulary size, every horizon, one reward at the end. ε is the largest total variation "
@@ -135,7 +135,8 @@ def quadratic_bound() -> Theorem:
                 close,
             ),
             Step(
-                "By induction the T − t tokens after token t change by at most ρ = (T − t) ε.", kind="cited"
+                "By induction the T − t tokens after token t change by at most (T − t) ε in total variation.",
+                kind="cited",
             ),
             Step("Over all tokens the terms 4 ξ ε (T − t) ε add up.", tokens, 2 * T * (T - 1), "scalar", ()),
             Step("Two tokens can attain it.", kind="exact", decide=attained),
@@ -153,7 +154,9 @@ def quadratic_bound() -> Theorem:
             Mutant("The rest weighed by π.", joint, FIRST + total(lambda i: p[i] * c[i]), PARTS),
         ),
         residue=(
-            "Every sequence after a token counts as one outcome of the rest; unused ones have probability 0.",
+            "Every continuation after a token counts as one outcome of a single second token; unused ones "
+            "have "
+            "probability 0.",
         ),
         aliases=SHORT,
         traces=(
@@ -195,11 +198,8 @@ def linear_bound() -> Theorem:
                 "nonneg",
                 minimum,
             ),
-            Step(
-                "Averaged over prefixes of μ, token t contributes at most 4 ξ E_μ[TV_t]; add over t.",
-                kind="cited",
-            ),
-            Step("Both bounds hold for every token, so the smaller one does.", kind="cited"),
+            Step("Averaged over prefixes of μ, token t adds at most 4 ξ E_μ[TV_t] to the gap.", kind="cited"),
+            Step("If two bounds hold for every token, so does the smaller of them.", kind="cited"),
         ),
         mutants=(
             Mutant(

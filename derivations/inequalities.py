@@ -1,24 +1,25 @@
 r"""T8, inequalities: how far two policies can be apart in total variation if their KL divergence is small.
 
-Two facts about one variable are cited: a function with an increasing slope is smallest where the slope is
-zero, and one that falls up to a point and rises after it is smallest there. The rest are identities of sums.
+Two facts about one variable are cited: a convex function lies above its tangents, and one that falls up to a
+point and rises after it is smallest there. The rest are identities of sums.
 Facts about total variation itself are in `positive_parts.py`.
 """
 
 from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, IndexedBase, Symbol, diff, exp, log, sqrt
+from sympy import Derivative, Expr, IndexedBase, Subs, Symbol, exp, log, sqrt
 
 from divsim.formulas import bounds
 
+from .facts import TANGENTS
 from .forward_kl import forward_kl
 from .hypotheses import SIMPLEX, given, nonneg_all
 from .intervals import enclose, is_negative, is_positive, iv
 from .notation import k, m, p, total
 from .positive_parts import BELOW, INDICATOR, PARTS, RISEN, below, down, draw_parts, total_variation, up
 from .symbolic import SymbolicArray
-from .theorem import Mutant, Step, Theorem, Trace, Verdict
+from .theorem import Mutant, Step, Theorem, Trace, Verdict, alias
 from .trace import UNTIED, trace
 
 smaller, larger = IndexedBase("a", positive=True), IndexedBase("b", positive=True)
@@ -68,23 +69,20 @@ def kl_cells() -> Theorem:
             ),
             Step(
                 "The function e^y − 1 − y has an increasing slope: its second derivative is e^y.",
-                diff(exp(y) - 1 - y, y, 2),
+                Derivative(exp(y) - 1 - y, (y, 2)),
                 exp(y),
                 kind="nonneg",
                 hypotheses=(),
             ),
+            Step("Its slope is zero at y = 0.", Subs(Derivative(exp(y) - 1 - y, y), y, 0), 0, "scalar", ()),
             Step(
-                "Its slope e^y − 1 is zero at y = 0, where the function is zero too.",
-                diff(exp(y) - 1 - y, y).subs(y, 0) ** 2 + (exp(y) - 1 - y).subs(y, 0) ** 2,
+                "So is the function, and its tangent at y = 0 is the line 0.",
+                Subs(exp(y) - 1 - y, y, 0),
                 0,
-                kind="scalar",
-                hypotheses=(),
+                "scalar",
+                (),
             ),
-            Step(
-                "A function with an increasing slope is smallest where its slope is zero, so e^y ≥ 1 + y for "
-                "every y.",
-                kind="cited",
-            ),
+            TANGENTS,
             Step(
                 "So every term is at least zero, and with it forward KL.",
                 forward_kl(),
@@ -123,28 +121,28 @@ def pinsker() -> Theorem:
     )
     return Theorem(
         id="T8c",
-        title="Pinsker's inequality (bounds.pinsker)",
+        title="Pinsker's inequality",
         statement=r"2\, TV(\mu, \pi)^2 \le KL(\mu\|\pi)",
         scope="Any vocabulary size, all probabilities positive; KL in nats; TV is symmetric, so the other KL "
-        "obeys it too. It bounds TV by KL and never KL by TV: KL is unbounded at any TV.",
+        "obeys it too. It bounds TV by KL and never KL by TV: KL is unbounded at any TV. Code: "
+        "bounds.pinsker.",
         tier="G",
         steps=(
             Step(
                 "For two outcomes with probabilities w under μ and q under π, the excess kl − 2 (w − q)² "
                 "changes with q like (q − w) times something that is not negative.",
-                diff(excess, q),
+                Derivative(excess, q),
                 (q - w) * (1 - 2 * q) ** 2 / (q * (1 - q)),
                 kind="scalar",
                 hypotheses=(),
             ),
-            Step("At q = w the excess is zero.", excess.subs(q, w), 0, kind="scalar", hypotheses=()),
+            Step("At q = w the excess is zero.", Subs(excess, q, w), 0, kind="scalar", hypotheses=()),
             Step(
-                "A function that falls up to w and rises after it is smallest at w, so the excess is never "
-                "negative.",
+                "A function that falls up to a point and rises after it is smallest at that point.",
                 kind="cited",
             ),
             Step(
-                "Lump the tokens with μ > π into one cell and the others into a second: forward KL loses a "
+                "Put the tokens with μ > π into one cell and the others into a second: forward KL loses a "
                 "sum of terms y − 1 − log y, which are not negative (T8b with y = e^d).",
                 forward_kl() - cells,
                 missed,
@@ -161,12 +159,21 @@ def pinsker() -> Theorem:
         mutants=(
             Mutant(
                 "A constant of 4, twice too good.",
-                diff(excess - 2 * (w - q) ** 2, q),
+                Derivative(excess - 2 * (w - q) ** 2, q),
                 (q - w) * (1 - 2 * q) ** 2 / (q * (1 - q)),
                 (),
             ),
-            Mutant("Lumping loses nothing.", forward_kl(), cells, (*SIMPLEX, INDICATOR)),
+            Mutant("The coarse cells lose nothing.", forward_kl(), cells, (*SIMPLEX, INDICATOR)),
             Mutant("The gap taken for half of TV.", M - P, RISEN / 2, (*PARTS, *BELOW)),
+        ),
+        aliases=(
+            alias("KL(μ‖π)", "Σ μ log(μ/π)", forward_kl()),
+            alias("kl(M, P)", "the KL of the two cells", cells),
+            alias("y_{}", "y − 1 − log y at y = π_i M / (μ_i P), in the first cell", inside),
+            alias("x_{}", "the same at y = π_i (1 − M) / (μ_i (1 − P)), in the second cell", outside),
+            alias("P", "Σ g π, the first cell's mass under π (g = 1 on it, else 0)", P),
+            alias("M", "Σ g μ, its mass under μ", M),
+            alias("TV", "Σ d, total variation", RISEN),
         ),
         traces=(bound("pinsker", sqrt(x / 2)),),
         sample=draw_parts,
@@ -183,10 +190,11 @@ def bretagnolle_huber() -> Theorem:
     gap = x / 2 - (1 - exp(-x))
     return Theorem(
         id="T8d",
-        title="The Bretagnolle-Huber inequality (bounds.bretagnolle_huber)",
+        title="The Bretagnolle-Huber inequality",
         statement=r"TV(\mu, \pi)^2 \le 1 - e^{-KL(\mu\|\pi)}",
         scope="Any vocabulary size, all probabilities positive; KL in nats. It never exceeds 1, and is "
-        "sharper than Pinsker exactly where KL > 1.5936; below that Pinsker is.",
+        "sharper than Pinsker exactly where KL > 1.5936; below that Pinsker is. Code: "
+        "bounds.bretagnolle_huber.",
         tier="G",
         steps=(
             Step(
@@ -221,7 +229,7 @@ def bretagnolle_huber() -> Theorem:
             Step(
                 "So 1 − TV² = (1 − TV)(1 + TV) ≥ e^{2c} = e^{−KL}, and the bound is below Pinsker's √(KL/2) "
                 "from one crossing on, since the difference of their squares is convex and zero at KL = 0.",
-                diff(gap, x, 2),
+                Derivative(gap, (x, 2)),
                 exp(-x),
                 kind="nonneg",
                 hypotheses=(),
@@ -233,6 +241,7 @@ def bretagnolle_huber() -> Theorem:
             Mutant("The half of the double sum lost.", lead, spread, ()),
             Mutant("The affinity equal to e^c.", affinity, exp(c), (*SIMPLEX, mean_log)),
         ),
+        aliases=(alias("TV", "Σ d, total variation", RISEN),),
         traces=(bound("bretagnolle_huber", sqrt(1 - exp(-x))),),
         sample=draw_parts,
     )

@@ -11,6 +11,7 @@ from sympy import Derivative, IndexedBase, Integral, KroneckerDelta, Limit, Rati
 
 import divsim.formulas as shipped
 
+from .facts import TAYLOR
 from .forward_kl import moved_kl, slope
 from .hypotheses import SIMPLEX, nonneg_all
 from .notation import mean, p, s, specialise, total, v
@@ -50,9 +51,10 @@ def noise_on_average() -> Theorem:
                 Subs(Derivative(moved_kl(), (s, 2)), s, 0),
                 variance,
             ),
-            Step("The variance is a quadratic form in the errors,", variance, form),
+            Step("The variance is a quadratic form in the errors.", variance, form),
             Step(
-                "so its mean has the covariance C_ij for ε_i ε_j; the first order averages to zero.",
+                "For errors ε of mean zero and covariance C, the mean of Σ a_ij ε_i ε_j is Σ a_ij C_ij, and "
+                "that of Σ b_i ε_i is zero.",
                 kind="cited",
             ),
             Step("Independent errors of variance σ² give σ² (1 − S₂).", independent, sigma**2 * (1 - S2)),
@@ -134,7 +136,7 @@ def noise_bound() -> Theorem:
                 "scalar",
                 (),
             ),
-            Step("Taylor's theorem with integral remainder puts the two parts together.", kind="cited"),
+            TAYLOR,
             Step(
                 "The constant is sharp: two equally likely tokens with errors ±e are at KL log cosh e.",
                 Limit(log(cosh(epsilon)) / epsilon**2, epsilon, 0),

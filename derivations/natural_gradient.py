@@ -60,7 +60,7 @@ def natural_gradient() -> Theorem:
     spread = mean(p, lambda i: v[i] ** 2) - mean(p, lambda i: v[i]) ** 2
     return Theorem(
         id="T5g",
-        title="The ratio test is the forward-KL test of the natural gradient",
+        title="The ratio test is the KL test of the natural gradient",
         statement=r"dz = \eta A r\, F^+ (e_k - \pi) = \eta A r\, e_k / \pi_k: \quad "
         r"\frac{dD}{d\eta} = A (r - 1), \quad \frac{dD_f}{d\eta} = A r (g_k - E_\pi g)",
         scope="The saturated softmax (one free logit per token), one state, an infinitesimal step, any "

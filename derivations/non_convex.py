@@ -157,7 +157,7 @@ def no_certainty() -> Theorem:
     found = {name: partial(_fails, name) for name in UNCERTAIN}
     return Theorem(
         id="T4o",
-        title="Where a predicted increase can be a fall: reverse KL, TV, JS, χ²(π‖μ), Hellinger",
+        title="Where a predicted increase can be a fall",
         statement=r"\exists\, \mu, \pi, k, s: \quad s\, c_k > 0 \ \text{ and }\ D(s) < D(0)",
         scope="Existence, over three tokens; each example is certified with outward-rounded intervals, "
         "away from ties. Says nothing about how often this happens, nor about alpha orders below 1 other "

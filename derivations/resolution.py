@@ -84,7 +84,7 @@ def tied_tail() -> Theorem:
     alone = partial(specialise, base=h, body=lambda i: 1 - KroneckerDelta(i, k))
     return Theorem(
         id="T7e",
-        title="The aggregated tail is the exact change if the hidden logits were tied",
+        title="The aggregated tail is exact if the hidden logits are tied",
         statement=r"K_{ij} = (1-h_i)\delta_{ij} + h_i h_j:\quad q \cdot K (e_k - \pi) = q_k - \sum_{kept} "
         r"q_i \pi_i - q_{tail} P",
         scope="Any vocabulary size, any tail. Tied means that one parameter is the logit of every hidden "

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Expr, IndexedBase, Rational, Symbol, diff, exp, log, sign
+from sympy import Abs, Derivative, Expr, IndexedBase, Rational, Subs, Symbol, exp, log, sign
 
 from divsim.formulas.gains import RATIO_CAP, gap_penalty_gain, ratio_penalty_gain
 
 from .hypotheses import nonneg
 from .notation import k, m, mean, p, total
 from .symbolic import SymbolicArray
-from .theorem import Mutant, Step, Theorem, Trace
+from .theorem import Mutant, Step, Theorem, Trace, alias
 from .trace import UNTIED, Case, trace
 
 A = Symbol("A", real=True, nonzero=True)
@@ -24,6 +24,13 @@ x = Symbol("x", real=True)
 mu, pi, delta, eps = (Symbol(name, positive=True) for name in ("mu", "pi", "delta", "epsilon"))
 size = IndexedBase("a", nonnegative=True)
 RATIO = exp(x) / mu
+
+
+SHORT = (
+    alias("r", "π_k / μ_k = e^x / μ_k, x = log π_k", RATIO),
+    alias("π_k", "e^x", exp(x)),
+    alias("μ_k", "the token's probability under μ", mu),
+)
 
 
 def drpo_loss() -> Expr:
@@ -76,17 +83,18 @@ def traced(
 
 def drpo() -> Theorem:
     """T9a."""
-    slope = diff(drpo_loss(), x)
+    slope = Derivative(drpo_loss(), x)
+    opposite = Subs(drpo_weight(sign(A), pi), pi, mu - sign(A) * delta)
     shares = (nonneg(1 - pi), nonneg(1 - mu))
     return Theorem(
         id="T9a",
-        title="The weight of DRPO and where it vanishes (gains.gap_penalty_gain)",
+        title="The weight of DRPO and where it vanishes",
         statement=r"\frac{\partial\, loss}{\partial \log \pi_k} = -A r \Big[1 - \mathrm{sgn}(A) \frac{\pi_k "
         r"- \mu_k}{\delta}\Big], \quad \text{zero iff } \mathrm{sgn}(A)(\pi_k - \mu_k) = \delta",
         scope="One token, A ≠ 0, the ratio below its cap. The zero is one-sided: at |π_k − μ_k| = δ on the "
         "other side the weight is 2. For δ ≥ 1 the weight never vanishes or reverses; at the published δ = "
         "12.5 it lies between 0.92 and 1.08. The weight moves one token and does not keep a divergence below "
-        "δ.",
+        "δ. Code: gains.gap_penalty_gain.",
         tier="F",
         steps=(
             scalar(
@@ -98,12 +106,12 @@ def drpo() -> Theorem:
             scalar(
                 "The weight vanishes where the gap, counted in the direction of A, is δ, and nowhere else, "
                 "because it is linear in the gap.",
-                drpo_weight(sign(A), mu + sign(A) * delta),
+                Subs(drpo_weight(sign(A), pi), pi, mu + sign(A) * delta),
                 0,
             ),
             scalar(
                 "At the same distance on the other side it is 2.",
-                drpo_weight(sign(A), mu - sign(A) * delta),
+                opposite,
                 2,
             ),
             Step(
@@ -122,7 +130,7 @@ def drpo() -> Theorem:
             ),
             scalar(
                 "At δ = 12.5 the lower end is 0.92, so the weight stays within 8 % of the plain one.",
-                (1 - 1 / delta).subs(delta, Rational(25, 2)),
+                Subs(1 - 1 / delta, delta, Rational(25, 2)),
                 Rational(23, 25),
             ),
         ),
@@ -135,8 +143,9 @@ def drpo() -> Theorem:
                 -A * RATIO * (1 - sign(A) * (RATIO - 1) / delta),
                 (),
             ),
-            Mutant("A zero on both sides.", drpo_weight(sign(A), mu - sign(A) * delta), 0, ()),
+            Mutant("A zero on both sides.", opposite, 0, ()),
         ),
+        aliases=SHORT,
         traces=traced(
             "gap_penalty_gain",
             lambda radius: gap_penalty_gain(radius, RATIO_CAP, only_far=False),
@@ -149,15 +158,17 @@ def drpo() -> Theorem:
 
 def spo() -> Theorem:
     """T9b."""
-    slope = diff(spo_loss(), x)
+    one = Symbol("r", positive=True)
+    slope = Derivative(spo_loss(), x)
     return Theorem(
         id="T9b",
-        title="The weight of SPO, and DRPO as SPO with a radius per token (gains.ratio_penalty_gain)",
+        title="The weight of SPO, and DRPO as SPO with a radius per token",
         statement=r"\frac{\partial\, loss}{\partial \log \pi_k} = -A r \Big[1 - \mathrm{sgn}(A) \frac{r - "
         r"1}{\epsilon}\Big], \quad \text{zero iff } \mathrm{sgn}(A)(r - 1) = \epsilon; \qquad \text{DRPO: } "
         r"\epsilon = \delta/\mu_k",
         scope="One token, A ≠ 0, the ratio below its cap. r − 1 has no upper limit, so for A > 0 the weight "
-        "has no lower one: at a rare token SPO can push back harder than any advantage pushes.",
+        "has no lower one: at a rare token SPO can push back harder than any advantage pushes. Code: "
+        "gains.ratio_penalty_gain.",
         tier="F",
         steps=(
             scalar(
@@ -167,19 +178,20 @@ def spo() -> Theorem:
             ),
             scalar(
                 "The weight vanishes where r − 1, counted in the direction of A, is ε, and nowhere else.",
-                spo_weight(sign(A), 1 + sign(A) * eps),
+                Subs(spo_weight(sign(A), one), one, 1 + sign(A) * eps),
                 0,
             ),
             scalar(
                 "DRPO is SPO with ε = δ/μ_k: a rare token gets a wide radius.",
-                spo_loss(delta / mu),
+                Subs(spo_loss(), eps, delta / mu),
                 drpo_loss(),
             ),
         ),
         mutants=(
             Mutant("The sign of A lost.", slope, -A * RATIO * spo_weight(1, RATIO), ()),
-            Mutant("The radius multiplied by μ.", spo_loss(delta * mu), drpo_loss(), ()),
+            Mutant("The radius multiplied by μ.", Subs(spo_loss(), eps, delta * mu), drpo_loss(), ()),
         ),
+        aliases=SHORT,
         traces=traced(
             "ratio_penalty_gain",
             lambda radius: ratio_penalty_gain(radius, RATIO_CAP),

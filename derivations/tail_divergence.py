@@ -8,10 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from sympy import IndexedBase, Rational, Symbol, diff, exp, log
+from sympy import IndexedBase, Rational, Subs, Symbol, diff, exp, log
 
 from . import intervals
 from .cells import MASSES, SPLIT, TAIL, M, P, coarse_f, coarse_kl, f, fp, hidden
+from .facts import LOG_TANGENT, TANGENTS
 from .forward_kl import forward_kl
 from .hypotheses import given, given_all, nonneg, nonneg_all
 from .notation import h, m, mean, p, specialise, t, total, v
@@ -92,7 +93,7 @@ def missed() -> Theorem:
                 kind="nonneg",
                 hypotheses=(*TAIL, nonneg_all(kl_slack)),
             ),
-            Step("x − 1 − log x ≥ 0 for every x > 0, with equality only at x = 1.", kind="cited"),
+            LOG_TANGENT,
             Step(
                 "For any convex f the missed part is the sum over the tail of π times the height of f above "
                 "its tangent at M/P.",
@@ -101,7 +102,7 @@ def missed() -> Theorem:
                 kind="nonneg",
                 hypotheses=(*TAIL, nonneg_all(bregman)),
             ),
-            Step("A convex function lies above its tangents.", kind="cited"),
+            TANGENTS,
             Step(
                 "TV with π − μ = d⁺ − d⁻ misses what cancels inside the tail: Σ_tail d⁻ if the tail gains "
                 "mass, Σ_tail d⁺ if it loses mass.",
@@ -129,7 +130,7 @@ def missed() -> Theorem:
             alias("D", "KL(μ‖π), the full forward KL", forward_kl()),
             alias("D_coarse", "the coarse forward KL", coarse_kl(policy)),
             alias("D_f", "Σ π f(μ/π), the full f-divergence", full_f),
-            alias("D_f,coarse", "the coarse f-divergence", coarse_f(policy)),
+            alias("D_f^coarse", "the coarse f-divergence", coarse_f(policy)),
             alias(
                 "KL_in",
                 "M times the KL of the distributions within the tail, Σ_tail μ log(μ P / (π M))",
@@ -171,7 +172,7 @@ def upper_bound() -> Theorem:
                 kind="nonneg",
                 hypotheses=(nonneg_all(lambda i: b - b * exp(-depth[i])),),
             ),
-            Step("The logarithm is increasing, so μ ≤ b gives x = log(b/μ) ≥ 0.", kind="cited"),
+            Step("The logarithm is increasing, so μ ≤ b gives log(b/μ) ≥ 0.", kind="cited"),
         ),
         mutants=(
             Mutant(
@@ -217,7 +218,8 @@ def _hidden_all() -> Verdict:
 
 def everything_hidden() -> Theorem:
     """T7s."""
-    full = sum(Rational(w, 100) * log(Rational(w, q)) for w, q in zip(MU, PI, strict=True))
+    w, q = Symbol("w", positive=True), Symbol("q", positive=True)
+    full = Subs(w * log(w / q) + q * log(q / w), (w, q), (Rational(MU[1], 100), Rational(PI[1], 100)))
     curvature = diff(coarse_kl(lambda i: path(i, t)), t, 2).subs(t, 0)
     bend = specialise(curvature, v, lambda i: h[i] * centred[i])
     variance = mean(p, lambda i: v[i] ** 2) - mean(p, lambda i: v[i]) ** 2
@@ -263,8 +265,8 @@ def everything_hidden() -> Theorem:
         aliases=(
             alias("D_coarse″", "d²/dt² at t = 0 of the coarse forward KL along t v", curvature),
             alias("−D_coarse″(c)", "minus the same along the tail's own direction, v_i = h_i c_i", -bend),
-            alias("Var v", "Σ π v² − (Σ π v)², the variance under π", variance),
-            alias("Var_tail v", "the variance within the tail", within),
+            alias("Var(v)", "Σ π v² − (Σ π v)², the variance under π", variance),
+            alias("Var_tail(v)", "the variance within the tail", within),
             *MASSES,
         ),
         sample=_draw_heavier,

@@ -73,7 +73,7 @@ def _priced(pi: list[Fraction], mass: Fraction, cap: Fraction, price: Fraction) 
 
 
 def filled(case: Case) -> list[Any]:
-    """The lower and the upper end of the hidden overlap of a lumped view, written out."""
+    """The lower and the upper end of the hidden overlap of a coarse view, written out."""
     hidden = [i for i, is_hidden in enumerate(case.hidden()) if is_hidden]
     rising = sorted(hidden, key=lambda i: case.number(case.pi[i]).value)
     cap = sorted(case.mu, key=lambda mass: case.number(mass).value)[-2]

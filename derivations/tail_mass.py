@@ -228,8 +228,8 @@ def tight_values() -> Theorem:
                 hypotheses=FILLED,
             ),
             Step(
-                "A maximum of functions that are linear in μ is convex in μ, and a convex function on a "
-                "polytope is largest at a vertex; T is concave in π and linear in μ, so it is smallest at "
+                "A maximum of functions that are linear in μ is convex in μ; a convex function on a polytope "
+                "is largest at a vertex, and one that is concave in π and linear in μ is smallest at "
                 "vertices of both.",
                 kind="cited",
             ),

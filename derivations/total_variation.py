@@ -44,10 +44,11 @@ def away_from_ties() -> Theorem:
     derivative = Derivative(tv(softmax), z[j])
     return Theorem(
         id="T4j",
-        title="Total variation away from ties (tv.measure, tv.logit_grad)",
+        title="Total variation away from ties",
         statement=r"\partial TV / \partial z_j = \pi_j (s_j - E_\pi s) / 2, \qquad s = \mathrm{sign}(\pi "
         r"- \mu)",
-        scope="Any vocabulary size, one free logit per token, π_i ≠ μ_i for every token. At a tie: T4k.",
+        scope="Any vocabulary size, one free logit per token, π_i ≠ μ_i for every token. At a tie: T4k. "
+        "Code: tv.measure, tv.logit_grad.",
         tier="G",
         steps=(
             Step(

@@ -48,7 +48,7 @@ TESTS = {
     "softmax": "softmax numerics device",
     "families": "families",
     "rules": RULES,
-    "clauses": RULES,
+    "clauses": f"clauses {RULES}",
     "gains": RULES,
     "bands": "bands",
     "diagnostics": "diagnostics",

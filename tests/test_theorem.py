@@ -21,7 +21,7 @@ from sympy import (
     sqrt,
 )
 
-from divsim.derivations import CHAPTERS, degree, intervals, load, lumped
+from divsim.derivations import CHAPTERS, coarse_certainty, degree, intervals, load
 from divsim.derivations.forward_kl import change, forward_kl, token_step
 from divsim.derivations.hypotheses import SIMPLEX, nonneg, nonneg_all
 from divsim.derivations.notation import j, k, m, mean, n, p, s, t, total, v
@@ -232,8 +232,8 @@ def test_intervals_contain_the_number_and_little_else():
     assert intervals.coarsen([1, 2, 3, 4], (0, 2)) == [1, 3, 6]
 
 
-def test_the_search_finds_the_example_of_the_lumped_kl():
-    assert lumped.PI in set(lumped.search(stride=5))
+def test_the_search_finds_the_example_of_the_coarse_kl():
+    assert coarse_certainty.PI in set(coarse_certainty.search(stride=5))
 
 
 # --- chapters
