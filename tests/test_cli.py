@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from divsim.cli import main
-from divsim.cli.verify import TIERS
+from divsim.cli.verify import CLAIM, COLUMNS, NAME, SCOPE, TIERS, _columns
 from divsim.derivations import prove
 from divsim.experiments.verify import ChapterResult, Config, chapter_ids, run, verify_chapter
 from divsim.tabular.simulations import SIMULATIONS
@@ -146,3 +148,50 @@ def test_help_and_version_are_exit_code_0() -> None:
     assert divsim("verify", "--help").returncode == 0
     assert divsim("--version").stdout.startswith("divsim 0.")
     assert TIERS.keys() >= {report.tier for report in prove("T2")}
+
+
+def test_three_outputs_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("verify", "--json", "--tex", "x.tex") == 2
+    assert "ask for one at a time" in capsys.readouterr().err
+
+
+def test_ids_may_be_written_small(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chapter_ids(["t3", "T1", "t1"]) == ("T1", "T3")
+    assert code_of("verify", "--explain", "t2b") == 0
+    assert capsys.readouterr().out.startswith("T2b.")
+
+
+def test_a_narrow_terminal_drops_columns_and_keeps_the_claim() -> None:
+    for width in (60, 80, 100, 120, 200):
+        shown, claim = _columns(width)
+        assert claim >= CLAIM or shown == ["false", "error"]
+        assert NAME + SCOPE + 2 + claim + sum(COLUMNS[heading][0] + 1 for heading in shown) <= width
+    assert _columns(120)[0] == list(COLUMNS)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_one_line_and_leaves_no_worker(stop: signal.Signals) -> None:
+    command = [sys.executable, "-m", "divsim", "verify", "--processes", "2"]
+    running = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(6)  # long enough for the workers to be up, far too short for all chapters
+    running.send_signal(stop)
+    _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (130, "divsim: interrupted\n")
+    for _ in range(100):  # the workers' resource tracker follows within moments
+        try:
+            os.killpg(running.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("a worker outlived the command")
+
+
+def test_a_closed_pipe_and_a_poor_encoding_are_no_failure() -> None:
+    done = divsim("verify", "--explain", "T2a", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and done.stderr == ""
+    shell = f"{sys.executable} -m divsim verify --explain T3 | head -1"
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True)
+    assert done.stdout.startswith("T3a.") and done.stderr == ""

@@ -138,6 +138,11 @@ def test_entropy_golden(xp: Library) -> None:
     assert_close(entropy(xp.array(np.log([0.5, 0.3, 0.2]))), expected, rtol=4 * laws.EPS)
 
 
+def test_an_impossible_token_stays_so_whatever_its_push(xp: Library) -> None:
+    moved = exponential_path(xp.array(logs([0.5, 0.5, 0.0])), xp.array([1.0, 1.0, np.inf]), 1.0)
+    assert_close(moved, logs([0.5, 0.5, 0.0]), rtol=1e-15)
+
+
 def test_the_largest_number_is_no_overflow(xp: Library) -> None:
     largest = np.log(np.finfo(np.float64).max)
     values = numpy_of(exp_or_inf(xp.array([largest, np.nextafter(largest, np.inf)])))

@@ -1,7 +1,11 @@
 """The command line: `divsim <command>`, one file a command. Heavy imports happen inside the commands."""
 
+import functools
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tyro
 
@@ -14,20 +18,58 @@ DESCRIPTION = "Trust-region masks for reinforcement learning of language models:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run one command; exit code 0 if all is well, 1 if a check failed, 2 if the call was wrong.
+    """Run one command.
+
+    The exit code: 0 if all is well, 1 if a check failed, 2 if the call was wrong, 130 if interrupted.
 
     Args:
       args: the command line without the program's name; None reads `sys.argv`.
     """
-    args = sys.argv[1:] if args is None else args
+    if args is None:
+        args = sys.argv[1:]
+        _behave_in_a_shell()
     if list(args) == ["--version"]:
         print(f"divsim {__version__}")
         return
     try:
-        code = tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, prog="divsim", description=DESCRIPTION, args=args
-        )
+        code = _parse(args)()
     except BadCall as error:
         print(f"divsim: {error}", file=sys.stderr)
         code = 2
+    except KeyboardInterrupt:
+        print("divsim: interrupted", file=sys.stderr)
+        code = 130
     sys.exit(code)
+
+
+def _parse(args: Sequence[str]) -> Callable[[], int]:
+    """The call that the arguments ask for, not yet made."""
+
+    def deferred(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
+        @functools.wraps(command)
+        def bind(*values: Any, **settings: Any) -> Callable[[], int]:
+            return functools.partial(command, *values, **settings)
+
+        return bind
+
+    commands = {name: deferred(command) for name, command in COMMANDS.items()}
+    terminal = os.environ.get("TERM")
+    if "NO_COLOR" in os.environ:
+        os.environ["TERM"] = "dumb"  # tyro knows no NO_COLOR, but it writes no colour to a dumb terminal
+    try:
+        call: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
+            commands, prog="divsim", description=DESCRIPTION, args=args
+        )
+    finally:
+        if terminal is not None:
+            os.environ["TERM"] = terminal
+    return call
+
+
+def _behave_in_a_shell() -> None:
+    """Die silently when a pipe closes, stop on SIGTERM as on Ctrl-C, and print on any terminal's encoding."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]

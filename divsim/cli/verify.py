@@ -45,14 +45,18 @@ def verify(
     """
     from divsim.experiments.verify import chapter_ids
 
+    if sum((explain is not None, tex is not None, as_json)) > 1:
+        raise BadCall("--explain, --tex and --json are three outputs; ask for one at a time")
+    if seed < 0:
+        raise BadCall(f"--seed must be >= 0, got {seed}")
+    if processes is not None and processes < 1:
+        raise BadCall(f"--processes must be >= 1, got {processes}")
     try:
         chapters = chapter_ids(only)
         if explain is not None:
             return _explain(explain)
     except ValueError as error:
         raise BadCall(str(error)) from error
-    if processes is not None and processes < 1:
-        raise BadCall(f"--processes must be >= 1, got {processes}")
     if tex is not None:
         return _write_tex(tex, chapters)
     results = _run(chapters, seed, processes or min(cores(), len(chapters)))
@@ -84,54 +88,77 @@ COLUMNS = {
     "false": (5, "false variants refused"),
     "sizes": (7, "V at which both sides were replayed in numbers"),
     "error": (5, "largest difference seen (simulator: of the claim nearest its tolerance)"),
-    "s": (4, "seconds"),
+    "s": (4, "seconds (a simulator line: of the whole chapter)"),
 }
 """The numeric columns of the table: width and meaning."""
 
+FIRST_TO_GO = ("sizes", "2nd", "exact", "cert", "trace", "ident", "s")
+"""Columns that a narrow terminal does without, in this order; `--json` has them all."""
+
 NAME, SCOPE = 7, 8
-SHORTEST_CLAIM = 13
-"""The claim takes what the other columns leave of the terminal's width, and no less than this."""
+CLAIM = 30
+"""The claim takes what the other columns leave of the terminal's width; columns go until it has this much."""
 
 
 def _print_table(console: Console, results: "Sequence[ChapterResult]") -> None:
-    others = NAME + SCOPE + sum(width for width, _ in COLUMNS.values()) + len(COLUMNS) + 2
+    shown, claim = _columns(console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 0, 0, 1), header_style="bold")
     table.add_column("theorem", no_wrap=True, width=NAME)
-    table.add_column("claim", no_wrap=True, width=max(console.width - others, SHORTEST_CLAIM))
+    table.add_column("claim", no_wrap=True, width=claim)
     table.add_column("scope", no_wrap=True, width=SCOPE)
-    for heading, (width, _) in COLUMNS.items():
-        table.add_column(heading, justify="right", no_wrap=True, width=width)
+    for heading in shown:
+        table.add_column(heading, justify="right", no_wrap=True, width=COLUMNS[heading][0])
     for result in results:
         for report in result.reports:
-            table.add_row(*_theorem_row(report))
-        table.add_row(*_simulation_row(result), style="dim", end_section=True)
+            table.add_row(*_theorem_row(report, shown))
+        table.add_row(*_simulation_row(result, shown), style="dim", end_section=True)
     console.print(table)
-    legend = "; ".join(f"{heading}: {meaning}" for heading, (_, meaning) in COLUMNS.items())
+    legend = "; ".join(f"{heading}: {COLUMNS[heading][1]}" for heading in shown)
     console.print(f"\n[dim]{legend}.[/]")
     _print_residue(console, results)
     _print_summary(console, results)
 
 
-def _theorem_row(report: "Report") -> list[str]:
-    mark = "[green]✓[/]" if report.ok else "[red]✗[/]"
-    counts = (
-        report.identities, report.certificates, report.exact, report.degree_proofs, report.traces,
-        report.mutants_refused,
-    )  # fmt: skip
-    sizes = " ".join(map(str, report.shadow_sizes))
-    shown = [str(count) if count else "·" for count in counts]
-    row = [f"{mark} {report.id}", escape(report.title), TIERS[report.tier], *shown, sizes]
-    return [*row, f"{report.shadow_error:.0e}", f"{report.seconds:.1f}"]
+def _columns(width: int) -> tuple[list[str], int]:
+    """The numeric columns that fit a terminal, and the width of the claim."""
+    shown, going = list(COLUMNS), list(FIRST_TO_GO)
+
+    def left() -> int:
+        return width - NAME - SCOPE - 2 - sum(COLUMNS[heading][0] + 1 for heading in shown)
+
+    while left() < CLAIM and going:
+        shown.remove(going.pop(0))
+    return shown, max(left(), 1)
 
 
-def _simulation_row(result: "ChapterResult") -> list[str]:
+def _theorem_row(report: "Report", shown: Sequence[str]) -> list[str]:
+    counts = {
+        "ident": report.identities,
+        "cert": report.certificates,
+        "exact": report.exact,
+        "2nd": report.degree_proofs,
+        "trace": report.traces,
+        "false": report.mutants_refused,
+    }
+    cells = {heading: str(count) if count else "·" for heading, count in counts.items()}
+    cells["sizes"] = " ".join(map(str, report.shadow_sizes))
+    cells["error"], cells["s"] = f"{report.shadow_error:.0e}", f"{report.seconds:.1f}"
+    name = f"{_mark(report.ok)} {report.id}"
+    return [name, escape(report.title), TIERS[report.tier], *(cells[heading] for heading in shown)]
+
+
+def _simulation_row(result: "ChapterResult", shown: Sequence[str]) -> list[str]:
     simulation = result.simulation
-    mark = "[green]✓[/]" if simulation.ok else "[red]✗[/]"
     slopes = sorted({f"{check.slope:.1f}" for check in simulation.checks if check.slope is not None})
     order = f", slope {' and '.join(slopes)}" if slopes else ""
     text = f"simulator: {len(simulation.checks)} claims, {simulation.cases:,} cases{order}"
-    row = [f"{mark} {result.chapter}", text, f"V≤{max(simulation.sizes):,}", *[""] * 7]
-    return [*row, f"{simulation.max_error:.0e}", f"{result.seconds:.1f}"]
+    cells = {"error": f"{simulation.max_error:.0e}", "s": f"{result.seconds:.1f}"}
+    name = f"{_mark(simulation.ok)} {result.chapter}"
+    return [name, text, f"V≤{max(simulation.sizes):,}", *(cells.get(heading, "") for heading in shown)]
+
+
+def _mark(holds: bool) -> str:
+    return "[green]✓[/]" if holds else "[red]✗[/]"
 
 
 def _print_residue(console: Console, results: "Sequence[ChapterResult]") -> None:
@@ -170,7 +197,7 @@ def _print_json(results: "Sequence[ChapterResult]") -> None:
         "ok": not any(result.failures for result in results),
         "chapters": [dataclasses.asdict(result) | {"failures": result.failures} for result in results],
     }
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True) + "\n")
 
 
 def _explain(name: str) -> int:
@@ -187,6 +214,10 @@ def _write_tex(path: Path, chapters: tuple[str, ...]) -> int:
         raise BadCall(f"--tex {path} exists already; name another file or remove it first")
     if not path.parent.is_dir():
         raise BadCall(f"--tex {path}: the folder {path.parent} does not exist; make it first")
-    path.write_text(latex_document(chapters), encoding="utf-8")
+    source = latex_document(chapters)
+    try:
+        path.write_text(source, encoding="utf-8")
+    except OSError as error:
+        raise BadCall(f"--tex {path} cannot be written: {error.strerror}; name another file") from error
     print(f"wrote {path}")
     return 0

@@ -5,6 +5,7 @@ parallel processes; nothing is sampled but the simulator's random cases, which t
 """
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -69,15 +70,16 @@ def chapter_ids(only: Sequence[str] = ()) -> tuple[str, ...]:
 
     Errors: ValueError that lists the valid ids.
 
-    >>> chapter_ids(["T3", "T1"])
+    >>> chapter_ids(["T3", "t1"])
     ('T1', 'T3')
     """
     from divsim.derivations import CHAPTERS
 
-    unknown = [name for name in only if name not in CHAPTERS]
+    wanted = [name.upper() for name in only]
+    unknown = [name for name in wanted if name not in CHAPTERS]
     if unknown:
         raise ValueError(f"unknown chapter {', '.join(unknown)}; valid ids: {', '.join(CHAPTERS)}")
-    return tuple(name for name in CHAPTERS if not only or name in only)
+    return tuple(name for name in CHAPTERS if not only or name in wanted)
 
 
 def run(config: Config) -> Iterator[ChapterResult]:
@@ -87,10 +89,23 @@ def run(config: Config) -> Iterator[ChapterResult]:
         return
     # Spawned, not forked: the caller may already run threads (progress bars, BLAS).
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(config.processes, mp_context=context) as pool:
+    pool = ProcessPoolExecutor(
+        config.processes, mp_context=context, initializer=_leave_interrupts_to_the_parent
+    )
+    try:
         tasks = [pool.submit(verify_chapter, chapter, config.seed) for chapter in config.chapters]
         for done in as_completed(tasks):
             yield done.result()
+    except BaseException:  # an interrupt too must not leave workers behind
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def verify_chapter(chapter: str, seed: int) -> ChapterResult:

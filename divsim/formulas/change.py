@@ -167,7 +167,7 @@ def flip_step_bracket(log_mu: Array, log_pi: Array, action: Array) -> tuple[Arra
     variance = curvature(log_pi, direction)
     span = xp.max(direction, axis=-1) - xp.min(direction, axis=-1)
     low_scale, high_scale = 3 * variance + 2 * span * size, variance - span * size
-    return _ratio_or(6 * size, low_scale, 0.0), _ratio_or(2 * size, high_scale, float("inf"))
+    return _ratio_or(6 * size, low_scale, 0.0), _ratio_or(2 * size, high_scale, xp.inf)
 
 
 def _ratio_or(numerator: Array, denominator: Array, otherwise: float) -> Array:

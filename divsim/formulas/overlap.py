@@ -43,7 +43,7 @@ def overlap_bracket(
         left = xp.clip(amount[..., None] - order * cap[..., None], min=0.0)
         return xp.sum(hidden * xp.minimum(left, cap[..., None]), axis=-1)
 
-    return fill(from_bottom, xp.clip(mass - slack, min=0.0)), fill(from_top, mass + slack)
+    return fill(from_bottom, mass - slack), fill(from_top, mass + slack)
 
 
 def overlap_bounds_at(

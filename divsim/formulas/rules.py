@@ -99,8 +99,8 @@ class Rule:
         gain = self.gain(view, advantage, keep, far)
         pull = xp.zeros_like(advantage) if gain.pull is None else gain.pull
         if check:
-            _require_finite("weight", gain.weight, is_response, "lower ratio_cap")
-            _require_finite("pull", pull, is_response, "switch it off, or do not mask sampled tokens' logits")
+            changes = [direction.change for _, direction in answers if direction.change is not None]
+            _require_finite({"change": changes, "weight": [gain.weight], "pull": [pull]}, is_response)
         zero = xp.zeros_like(advantage)
         return Decision(
             keep=keep,
@@ -138,6 +138,17 @@ def _admit(view: View, advantage: Array, is_response: Array | None, check: bool)
     return advantage, is_response
 
 
-def _require_finite(name: str, values: Array, is_response: Array, remedy: str) -> None:
-    xp = namespace(values)
-    checks.require(xp.isfinite(values) | ~is_response, name, values, "must be finite at a response", remedy)
+REMEDIES = {
+    "change": "take a divergence that stays finite here, such as forward_kl or tv",
+    "weight": "lower ratio_cap",
+    "pull": "switch it off, or do not mask the logits of sampled tokens",
+}
+"""What to do about a number that is not finite at a response."""
+
+
+def _require_finite(named: dict[str, list[Array]], is_response: Array) -> None:
+    xp = namespace(is_response)
+    for name, arrays in named.items():
+        for values in arrays:
+            ok = xp.isfinite(values) | ~is_response
+            checks.require(ok, name, values, "must be finite at a response", REMEDIES[name])

@@ -83,8 +83,8 @@ def exponential_path(log_pi: Array, direction: Array, t: Array | float) -> Array
     [0.75, 0.25]
     """
     xp = namespace(log_pi)
-    impossible = log_pi == -xp.inf
-    return log_softmax(xp.where(impossible, log_pi, log_pi + t * direction))
+    moves = xp.where(log_pi == -xp.inf, xp.zeros_like(log_pi), direction)  # an impossible token stays so
+    return log_softmax(log_pi + t * moves)
 
 
 def policy_gradient_direction(log_pi: Array, action: Array) -> Array:
