@@ -10,7 +10,17 @@ from conftest import Library
 from pairs import assert_close, numpy_of
 from rule_cases import FIELDS, NUMPY, RULES_AND_VIEWS, Batch, decide, draw, everywhere, sees, show, values
 
-from divsim.formulas import RULES, Decision, Direction, Rule, diagnostics, make_rule, ppo_clip
+from divsim.formulas import (
+    RULES,
+    Decision,
+    Direction,
+    Rule,
+    View,
+    diagnostics,
+    importance_sampling,
+    make_rule,
+    ppo_clip,
+)
 
 GARBAGE = (np.nan, 1.0, np.inf, -np.inf, 1e30, -200.0, 0.0)
 
@@ -138,3 +148,30 @@ def test_leading_shape_is_free(name: str) -> None:
         expected, got = (decide(make_rule(name), batch, "full", NUMPY) for batch in (flat, shaped))
         assert got.weight.shape == shape
         assert_close(got.weight, reshaped(expected.weight, shape), rtol=1e-14, atol=1e-16)
+
+
+def test_a_view_remembers_its_padding() -> None:
+    """A rule called without `is_response` still leaves out what the view was told is padding."""
+    is_response = np.array([True, False])
+    log_mu, log_pi = np.log([[0.4, 0.6], [0.5, 0.5]]), np.log([[0.6, 0.4], [0.1, 0.9]])
+    logs = (log_mu, log_pi, np.array([0, 1]))
+    views = [
+        View.full(*logs, is_response=is_response),
+        View.full(*logs, is_response=is_response).binary(),
+        View.top_k(*logs, 1, is_response=is_response),
+        View.sampled(log_mu[:, 0], log_pi[:, 0], 2, is_response=is_response),
+        View.from_logits(
+            log_pi,
+            logs[2],
+            log_mu[[0, 1], [0, 1]],
+            np.array([[1], [1]]),
+            log_mu[:, 1:],
+            is_response=is_response,
+        ),
+    ]
+    for view in views:
+        decision = importance_sampling()(view, np.array([1.0, 1.0]))
+        assert decision.is_response.tolist() == [True, False]
+        assert decision.weight[1] == 0 and decision.weight[0] > 0
+        both = importance_sampling()(view, np.array([1.0, 1.0]), np.array([False, True]))
+        assert not both.is_response.any()

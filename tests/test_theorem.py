@@ -24,7 +24,7 @@ from sympy import (
 from divsim.derivations import CHAPTERS, coarse_certainty, degree, intervals, load
 from divsim.derivations.forward_kl import change, forward_kl, token_step
 from divsim.derivations.hypotheses import SIMPLEX, nonneg, nonneg_all
-from divsim.derivations.notation import j, k, m, mean, n, p, s, t, total, v
+from divsim.derivations.notation import h, j, k, m, mean, n, p, s, smooth, t, total, v
 from divsim.derivations.render import explain, explain_step, latex, plain
 from divsim.derivations.softmax import path
 from divsim.derivations.theorem import Mutant, Step, Theorem, Trace, Verdict, alias, check
@@ -198,10 +198,43 @@ def test_aliases_shorten_only_what_they_name():
 
 def test_latex_names_the_policies():
     step = Step("S.", S2, mean(p, lambda i: p[i]), "nonneg")
-    assert latex(step) == r"\sum_{i} {\pi}_{i}^{2} = \sum_{i} {\pi}_{i}^{2} \ge 0"
+    assert latex(step) == r"\sum_{i} {\pi}_{i}^{2} \ge 0"
     assert latex(Step("A fact.", kind="cited")) == r"\text{A fact.}"
     shown = latex(Step("S.", path(k), 0), (alias("π_{}(t)", "the path", path),))
     assert shown == r"\pi_k(t) = 0"
+
+
+def test_a_name_may_stand_for_some_terms_of_a_sum():
+    names = (alias("E", "the average", mean(p, lambda i: v[i])), alias("u_{}", "lead", lambda i: v[i] - S2))
+    assert plain(2 * m[k] * (1 + v[k] - S2), names) == "2 μ_k (u_k + 1)"
+    assert plain(S2 - v[k] - mean(p, lambda i: v[i]), names) == "−E − u_k"
+
+
+def test_a_sum_says_which_tokens_it_runs_over():
+    apart = (1 - KroneckerDelta(j, k)) ** 2
+    assert plain(total(lambda i: h[i] * p[i])) == "Σ_tail π_i"
+    assert plain(total(lambda i: (h[i] - 1) * p[i])) == "Σ_kept −π_i"
+    assert plain(total(lambda i: apart.subs(j, i) * p[i])) == "Σ_i≠k π_i"
+    assert plain(total(lambda i, o: apart.subs({j: i, k: o}) * p[i] * m[o])) == "Σ_i≠o μ_o π_i"
+    assert plain(total(lambda i: apart * p[i])) == "Σ_i π_i (1 − δ_jk)²"
+    assert plain(total(lambda i: p[i] * (1 - KroneckerDelta(i, k)) / (1 - h[i]))) == "Σ_i≠k π_i / (1 − h_i)"
+
+
+def test_derivatives_of_unknown_functions_have_primes():
+    f = smooth("f")
+    assert plain(f(x).diff(x, 2) + f(x).diff(x)) == "f′(x) + f″(x)"
+
+
+def test_a_false_variant_with_a_long_left_hand_side_names_the_step():
+    long = total(lambda i: (p[i] - m[i]) ** 2 * (p[i] + m[i] + v[i]) ** 3 * (p[i] + 2 * m[i] + v[i]) ** 3)
+    text = explain(theorem(Step("S.", long, long), mutants=(Mutant("M.", long, 2 * long),)))
+    assert "False: M.\n    (step 1) ≠ 2 Σ_i" in text
+
+
+def test_only_names_that_occur_are_explained():
+    names = (alias("D", "forward KL", forward_kl()), alias("π_{}(t)", "the path", path))
+    text = explain(theorem(Step("S.", path(k), 0), aliases=names))
+    assert "Write π_i(t) for the path." in text and "forward KL" not in text
 
 
 def test_an_explanation_shows_every_kind_of_step():

@@ -10,7 +10,7 @@ from typing import Any
 import tyro
 
 from divsim import __version__
-from divsim.cli.common import BadCall
+from divsim.cli.common import BadCall, die_with_the_pipe
 from divsim.cli.verify import verify
 
 COMMANDS = {"verify": verify}
@@ -68,8 +68,7 @@ def _parse(args: Sequence[str]) -> Callable[[], int]:
 
 def _behave_in_a_shell() -> None:
     """Die silently when a pipe closes, stop on SIGTERM as on Ctrl-C, and print on any terminal's encoding."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    die_with_the_pipe()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

@@ -1,7 +1,11 @@
 """What commands share: consoles that respect pipes and NO_COLOR, progress bars, refusals."""
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -12,6 +16,25 @@ PIPE_WIDTH = 120
 
 class BadCall(Exception):
     """The command was called in a way that cannot work; the message says how to mend it."""
+
+
+def die_with_the_pipe() -> None:
+    """End silently when whoever reads stdout stops reading, as other commands do (`| head`)."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+@contextmanager
+def workers() -> Iterator[None]:
+    """While worker processes live, a broken pipe is theirs and must not end this process."""
+    if not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPIPE, before)
 
 
 def output() -> Console:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from divsim.cli.common import BadCall, cores, output, progress
+from divsim.cli.common import BadCall, cores, output, progress, workers
 
 if TYPE_CHECKING:
     from divsim.derivations import Report
@@ -71,7 +71,7 @@ def _run(chapters: tuple[str, ...], seed: int, processes: int) -> "list[ChapterR
     from divsim.experiments.verify import Config, run
 
     found = {}
-    with progress() as bar:
+    with workers(), progress() as bar:
         task = bar.add_task("verifying", total=len(chapters))
         for result in run(Config(chapters, seed, processes)):
             found[result.chapter] = result

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from ._array import Array, namespace
+from ._checks import require_positive
 from .divergences import Divergence
 from .softmax import log_mass
 
@@ -36,6 +37,7 @@ def band(divergence: Divergence, log_mu_k: Array, delta: float) -> tuple[Array, 
     >>> [round(float(end), 3) for end in band(FORWARD_KL, np.log(np.array(0.1)), 0.05)]
     [0.313, 2.201]
     """
+    require_positive("delta", delta, f"unit of {divergence.name}")
     xp = namespace(log_mu_k)
     behaviour = _binary(log_mu_k)
 

@@ -81,7 +81,7 @@ class Rule:
         Args:
           view: what is seen of (mu, pi), leading shape (...), time last.
           advantage: (...) A, any sign; ignored at padding.
-          is_response: (...) bool or None; give the one that the view was built with.
+          is_response: (...) bool or None; narrows the view's own, which counts in any case.
           check: validate shapes and finite values; a non-finite weight at a kept token is an error.
 
         Errors: ValueError that names the argument, the value and the remedy.
@@ -130,6 +130,8 @@ def _admit(view: View, advantage: Array, is_response: Array | None, check: bool)
         is_response = xp.ones_like(view.cell_k, dtype=xp.bool)
     checks.require_bool("is_response", is_response)
     checks.require_shape("is_response", is_response, shape, "one entry a token of the view")
+    if view.is_response is not None:
+        is_response = is_response & view.is_response
     advantage = xp.astype(detach(advantage), view.log_pi.dtype)
     advantage = xp.where(is_response, advantage, xp.zeros_like(advantage))
     if check:

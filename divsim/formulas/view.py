@@ -30,12 +30,13 @@ class View:
       log_mu_tail: (...) log of mu's tail mass, -inf when empty.
       log_pi_tail: (...) log of pi's tail mass, -inf when empty.
       tail_size: (...) int, the number of hidden tokens.
-      is_full: True if every token is a cell of its own, whatever the values.
+      is_full: True if every token is a cell of its own, whatever the values; also for a top-K with K >= V.
       log_mu_cap: (...) or None, log of the K-th largest mu: it bounds every hidden mu_i.
       pi_tail_sq: (...) or None, sum of pi_i^2 over the tail.
       overlap_low: (...) or None, lower end of sum_tail pi_i mu_i (derivations, T7).
       overlap_high: (...) or None, upper end of the same.
       log_mu_error: stated error of every recorded log mu, nats; the bracket above already allows for it.
+      is_response: (...) bool or None for all; False marks padding, whose cells hold neutral values.
     """
 
     log_mu: Array
@@ -51,6 +52,7 @@ class View:
     overlap_low: Array | None = None
     overlap_high: Array | None = None
     log_mu_error: float = 0.0
+    is_response: Array | None = None
 
     @property
     def log_mu_k(self) -> Array:
@@ -103,6 +105,7 @@ class View:
             tail_size=self.tail_size + xp.sum(seen, axis=-1) - 1,
             pi_tail_sq=others_sq,
             log_mu_error=self.log_mu_error,
+            is_response=self.is_response,
         )
 
     @staticmethod
@@ -131,7 +134,7 @@ class View:
         return View(
             log_mu, log_pi, xp.ones_like(log_pi, dtype=xp.bool), action, empty, empty,
             tail_size=xp.zeros_like(action),
-            is_full=True, pi_tail_sq=zero, overlap_low=zero, overlap_high=zero,
+            is_full=True, pi_tail_sq=zero, overlap_low=zero, overlap_high=zero, is_response=is_response,
         )  # fmt: skip
 
     @staticmethod
@@ -161,7 +164,8 @@ class View:
         ids = largest(log_mu, min(int(k), log_mu.shape[-1]))
         top_log_mu = namespace(log_mu).take_along_axis(log_mu, ids, axis=-1)
         record = Record(action, take(log_mu, action), ids, top_log_mu)
-        return _hide(log_pi, record, replace_last, bracket, log_mu_error, log_mu)
+        view = _hide(log_pi, record, replace_last, bracket, log_mu_error, log_mu)
+        return replace(view, is_response=is_response)
 
     @staticmethod
     def sampled(
@@ -193,6 +197,7 @@ class View:
         return View(
             log_mu_k[..., None], retained, xp.ones_like(retained, dtype=xp.bool), cell,
             log_complement(log_mu_k[..., None], hidden), log_complement(retained, hidden), tail_size=hidden,
+            is_response=is_response,
         )  # fmt: skip
 
     @staticmethod
@@ -219,7 +224,8 @@ class View:
         checks.require_error("log_mu_error", log_mu_error)
         record = Record(action, log_mu_k, top_ids, top_log_mu)
         pi_logits, record = admit_record(pi_logits, record, is_response, check, log_mu_error)
-        return _hide(log_softmax(pi_logits), record, replace_last, bracket, log_mu_error)
+        view = _hide(log_softmax(pi_logits), record, replace_last, bracket, log_mu_error)
+        return replace(view, is_response=is_response)
 
 
 _SUPPLIER = {
@@ -259,6 +265,9 @@ def _hide(
         pi_tail_sq=xp.exp(logsumexp(2 * log_pi_hidden)),
         log_mu_error=log_mu_error,
     )  # fmt: skip
+    if record.top_ids.shape[-1] >= log_pi.shape[-1]:
+        nothing = xp.zeros_like(view.log_pi_tail)
+        return replace(view, is_full=True, overlap_low=nothing, overlap_high=nothing)
     if not bracket:
         return view
     low, high = overlap_bracket(
