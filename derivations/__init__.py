@@ -41,10 +41,13 @@ def lesson(name: str) -> str:
     """The lesson of a chapter such as "T3", or of one theorem such as "T3a", as plain text."""
     from .render import explain
 
-    theorems = [theorem for theorem in load(name.rstrip(LETTERS)) if name in CHAPTERS or theorem.id == name]
+    name = name[:1].upper() + name[1:].lower()
+    chapter_id = name.rstrip(LETTERS)
+    chapter = load(chapter_id)
+    theorems = [theorem for theorem in chapter if name in (chapter_id, theorem.id)]
     if not theorems:
-        known = ", ".join(theorem.id for theorem in load(name.rstrip(LETTERS)))
-        raise ValueError(f"unknown theorem {name!r}; chapter {name.rstrip(LETTERS)} has {known}")
+        known = ", ".join(theorem.id for theorem in chapter)
+        raise ValueError(f"unknown theorem {name!r}; chapter {chapter_id} has {known}")
     return f"\n\n{'─' * 100}\n\n".join(explain(theorem) for theorem in theorems)
 
 

@@ -78,12 +78,12 @@ class Case:
         """The view that hides nothing, made by the shipped constructor."""
         return View.full(self.log_mu, self.log_pi, self.k, check=False)
 
-    def lumped_view(self, size: int = 2) -> View:
+    def coarse_view(self, size: int = 2) -> View:
         """The view of the `size` likeliest tokens under mu and the sampled one, with its bracket."""
         return View.top_k(self.log_mu, self.log_pi, self.k, size, bracket=True, check=False)
 
     def hidden(self, size: int = 2) -> tuple[int, ...]:
-        """Indicator of the tail of `lumped_view(size)`: 1 at hidden tokens."""
+        """Indicator of the tail of `coarse_view(size)`: 1 at hidden tokens."""
         ranked = sorted(range(len(self.mu)), key=lambda i: -self.number(self.mu[i]).value)
         return tuple(int(i not in ranked[:size] and i != self.action) for i in range(len(self.mu)))
 

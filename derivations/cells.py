@@ -140,7 +140,7 @@ def traced(
     """The shipped change with a tail model against the one form, over four tokens, some of them hidden."""
     return trace(
         "change.change",
-        lambda c: shipped_change(c.lumped_view(), divergence, tail),
+        lambda c: shipped_change(c.coarse_view(), divergence, tail),
         lambda c: c.explicit(form, h=c.hidden(), **names),
         cases,
     )

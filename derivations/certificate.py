@@ -95,7 +95,7 @@ def interval() -> Theorem:
             Mutant("The overlap left out.", change(), known - REST * m[k] + others(lambda i: m[i]), TAIL),
             Mutant("S₂ left out.", change(), p[k] - REST * m[k] + others(lambda i: m[i]) + OVERLAP, TAIL),
         ),
-        traces=(trace("tail.change_interval", lambda c: change_interval(c.lumped_view()), ends, FOUR),),
+        traces=(trace("tail.change_interval", lambda c: change_interval(c.coarse_view()), ends, FOUR),),
         assumptions=(*SPLIT, "r_i / F ≤ μ_i ≤ F r_i, r the recorded μ and log F the largest error"),
         aliases=(
             alias("O", "the hidden overlap Σ_tail π μ", OVERLAP),

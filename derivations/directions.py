@@ -172,7 +172,7 @@ def binary_divergences() -> Theorem:
         title="Binary divergences move with the ratio test",
         statement=r"\frac{d\pi_k}{ds} = \pi_k (1 - 2 \pi_k + S_2) > 0, \quad \frac{d\pi_j}{ds} = \pi_j "
         r"(S_2 - \pi_j - \pi_k), \quad \frac{d}{d\pi_k} D_f^{bin} = g(w_k) - g(w_{rest})",
-        scope="Any vocabulary size; every f-divergence with smooth convex f on the two cells {k} and the "
+        scope="Any V ≥ 2; every f-divergence with smooth convex f on the two cells {k} and the "
         "rest rises exactly when the ratio test says so (binary TV is |d_k| itself). The token's own "
         "probability always moves with its advantage; the others need not fall.",
         tier="G",

@@ -3,9 +3,10 @@ r"""Theorems as one LaTeX document: statement, scope, checked steps, refused var
 It needs a Unicode engine (`lualatex` or `xelatex`), since the sentences of the steps hold symbols such as π.
 """
 
+import re
 from collections.abc import Sequence
 
-from .render import latex
+from .render import latex, used
 from .theorem import Step, Theorem
 
 PREAMBLE = r"""\documentclass[11pt]{article}
@@ -34,18 +35,25 @@ def document(theorems: Sequence[Theorem]) -> str:
 def _section(theorem: Theorem) -> str:
     parts = [
         rf"\section*{{{theorem.id}. {_text(theorem.title)}}}",
-        rf"\begin{{dmath*}} {theorem.statement} \end{{dmath*}}",
+        rf"\begin{{gather*}} {_lines(theorem.statement)} \end{{gather*}}",
         rf"\emph{{Scope.}} {_text(theorem.scope)}",
         *(rf"\emph{{Assumes.}} {_text(item)}" for item in theorem.assumptions),
-        *(
-            rf"\emph{{Write}} {_text(each.name.format('i'))} for {_text(each.meaning)}."
-            for each in theorem.aliases
-        ),
+        *_glossary(theorem),
         *(f"{number}. {_step(step, theorem)}" for number, step in enumerate(theorem.steps, 1)),
         *(rf"\emph{{False.}} {_text(mutant.text)}" for mutant in theorem.mutants),
         *(rf"\emph{{Accepted.}} {_text(item)}" for item in theorem.residue),
     ]
     return "\n\n".join(parts)
+
+
+def _lines(statement: str) -> str:
+    """One line for every formula of a statement."""
+    return r" \\ ".join(re.split(r"\s*\\q?quad\s*", statement))
+
+
+def _glossary(theorem: Theorem) -> list[str]:
+    entries = [f"{_text(each.name.format('i'))} for {_text(each.meaning)}" for each in used(theorem)]
+    return [rf"\emph{{Write}} {'; '.join(entries)}."] if entries else []
 
 
 def _step(step: Step, theorem: Theorem) -> str:

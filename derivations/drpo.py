@@ -7,7 +7,7 @@ it lowers it if all advantages have one size, and it need not if they have not.
 from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, KroneckerDelta, Symbol, exp
+from sympy import Derivative, Expr, KroneckerDelta, Symbol, exp
 
 from .forward_kl import change, forward_kl
 from .intervals import policy

@@ -6,7 +6,7 @@ Upper sides are in `curvature_bounds.py`, the step where a predicted decrease en
 failure at coarser resolutions in `coarse_certainty.py`.
 """
 
-from sympy import Derivative, Expr, Subs, exp, log
+from sympy import Derivative, Expr, Subs, Symbol, exp, log
 
 from divsim.formulas.change import curvature as shipped_curvature
 from divsim.formulas.change import finite_change as shipped_finite_change
@@ -176,7 +176,7 @@ def one_sided_certainty() -> Theorem:
 
 def from_the_anchor() -> Theorem:
     """T3d."""
-    start = specialise(moved_kl(), m, lambda i: p[i])
+    start, x = specialise(moved_kl(), m, lambda i: p[i]), Symbol("x", positive=True)
     bend = Subs(Derivative(start, (s, 2)), s, 0)
     pairs = total(lambda i, h: p[i] * p[h] * (v[i] - v[h]) ** 2)
     return Theorem(
@@ -187,8 +187,8 @@ def from_the_anchor() -> Theorem:
         tier="G",
         steps=(
             Step(
-                "Both the local and the global term vanish at π = μ.",
-                specialise(change(), m, lambda i: p[i]),
+                "Both the local and the global term vanish at μ = π; here μ is x π.",
+                Subs(specialise(change(), m, lambda i: x * p[i]), x, 1),
                 0,
             ),
             Step("So does the slope along any direction.", Subs(Derivative(start, s), s, 0), 0),

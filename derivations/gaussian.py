@@ -58,6 +58,7 @@ def _moved(step: Any) -> Any:
 
 def gaussian() -> Theorem:
     """T13a."""
+    from_anchor = total(lambda i: (start[i] - theta[i]) * (x[i] - start[i])) / sigma**2
     score = Derivative(-square(sample, here) / (2 * sigma**2), theta[j])
     step = eta * A * r
     rise = square(_moved(s), anchor) / (2 * sigma**2) - D
@@ -74,16 +75,17 @@ def gaussian() -> Theorem:
         tier="G",
         steps=(
             Step(
-                "The two densities have the same normaliser, so log μ(y) − log π(y) is affine in y; its mean "
-                "under μ is its value at the mean of μ, and that is D.",
-                specialise(-LOG_R, x, anchor),
-                D,
+                "The two densities have the same normaliser, so −log r = log μ(x) − log π(x) is affine in x: "
+                "around the mean of μ it is D plus a term whose mean under μ is zero.",
+                -LOG_R,
+                D + from_anchor,
                 hypotheses=(),
             ),
             Step(
-                "Under π it is the same with the opposite sign: both KL divergences are D.",
-                specialise(LOG_R, x, here),
-                D,
+                "Around the mean of π it is −D less a term whose mean under π is zero: both KL divergences "
+                "are D.",
+                -LOG_R,
+                -D - total(lambda i: (theta[i] - start[i]) * (x[i] - theta[i])) / sigma**2,
                 hypotheses=(),
             ),
             Step("The mean of an affine function is its value at the mean.", kind="cited"),
@@ -114,14 +116,14 @@ def gaussian() -> Theorem:
             Mutant(
                 "One power of σ² lost.", rise, s * (LOG_R - D) / sigma**2 + s**2 * LEFT / (2 * sigma**4), ()
             ),
-            Mutant("D twice.", specialise(-LOG_R, x, anchor), 2 * D, ()),
+            Mutant("D twice.", -LOG_R, 2 * D + from_anchor, ()),
         ),
         aliases=(
             alias("log r", "(|x − θ₀|² − |x − θ|²) / 2σ²", LOG_R),
-            alias("|θ − θ₀|²", "2 σ² D, the squared distance of the means", square(here, anchor)),
+            alias("D", "|θ − θ₀|² / 2σ², the distance of the means", D),
+            alias("D(s)", "the same after the step s", square(_moved(s), anchor) / (2 * sigma**2)),
+            alias("D(η)", "the same after the step η A r", square(_moved(step), anchor) / (2 * sigma**2)),
             alias("|x − θ|²", "the sample's squared distance from the mean of π", LEFT),
-            alias("|θ(s) − θ₀|²", "that of the means after the step s", square(_moved(s), anchor)),
-            alias("|θ(η) − θ₀|²", "and after the step η A r", square(_moved(step), anchor)),
         ),
     )
 

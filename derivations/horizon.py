@@ -130,7 +130,12 @@ def performance_difference() -> Theorem:
                 ROWS,
             ),
         ),
-        aliases=(*_short(2)[:2], *_short(3, "₃")[:2]),
+        aliases=(
+            *_short(2)[:2],
+            *_short(3, "₃")[:2],
+            alias("V_{}", "the value under μ after a first token i, T = 2", lambda i: value(MU, (i,), 2)),
+            alias("W_{}", "the same, T = 3", lambda i: value(MU, (i,), 3)),
+        ),
         traces=(
             trace(
                 "bounds.expected_advantage",

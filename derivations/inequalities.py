@@ -17,7 +17,18 @@ from .forward_kl import forward_kl
 from .hypotheses import SIMPLEX, given, nonneg_all
 from .intervals import enclose, is_negative, is_positive, iv
 from .notation import k, m, p, total
-from .positive_parts import BELOW, INDICATOR, PARTS, RISEN, below, down, draw_parts, total_variation, up
+from .positive_parts import (
+    APART,
+    BELOW,
+    INDICATOR,
+    PARTS,
+    RISEN,
+    below,
+    down,
+    draw_parts,
+    total_variation,
+    up,
+)
 from .symbolic import SymbolicArray
 from .theorem import Mutant, Step, Theorem, Trace, Verdict, alias
 from .trace import UNTIED, trace
@@ -123,7 +134,7 @@ def pinsker() -> Theorem:
         id="T8c",
         title="Pinsker's inequality",
         statement=r"2\, TV(\mu, \pi)^2 \le KL(\mu\|\pi)",
-        scope="Any vocabulary size, all probabilities positive; KL in nats; TV is symmetric, so the other KL "
+        scope="Any V ≥ 2, all probabilities positive; KL in nats; TV is symmetric, so the other KL "
         "obeys it too. It bounds TV by KL and never KL by TV: KL is unbounded at any TV. Code: "
         "bounds.pinsker.",
         tier="G",
@@ -176,6 +187,7 @@ def pinsker() -> Theorem:
             alias("TV", "Σ d, total variation", RISEN),
         ),
         traces=(bound("pinsker", sqrt(x / 2)),),
+        assumptions=APART,
         sample=draw_parts,
     )
 
@@ -243,6 +255,7 @@ def bretagnolle_huber() -> Theorem:
         ),
         aliases=(alias("TV", "Σ d, total variation", RISEN),),
         traces=(bound("bretagnolle_huber", sqrt(1 - exp(-x))),),
+        assumptions=APART,
         sample=draw_parts,
     )
 

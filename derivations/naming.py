@@ -57,15 +57,17 @@ def _replaced(expr: Any, part: Any, label: Label) -> Any:
     if expr.func == part.func and _anonymous(expr) == _anonymous(part):
         return label
     if isinstance(expr, Mul) and isinstance(part, Mul):
-        have, need = _powers(expr), _powers(part)
+        (count, rest), (unit, wanted) = expr.as_coeff_Mul(), part.as_coeff_Mul()
+        have, need = _powers(rest), _powers(wanted)
         if all(base in have and _covers(have[base], power) for base, power in need.items()):
-            return label * Mul(*(base ** (power - need.get(base, 0)) for base, power in have.items()))
+            left = (base ** (power - need.get(base, 0)) for base, power in have.items())
+            return count / unit * label * Mul(*left)
     if isinstance(expr, Add) and isinstance(part, Add):
         terms = {_anonymous(term): term for term in expr.args}
         for side in (1, -1):
-            wanted = {_anonymous(side * term) for term in part.args}
-            if wanted <= terms.keys():
-                return side * label + Add(*(term for key, term in terms.items() if key not in wanted))
+            gone = {_anonymous(side * term) for term in part.args}
+            if gone <= terms.keys():
+                return side * label + Add(*(term for key, term in terms.items() if key not in gone))
     return None
 
 
@@ -77,7 +79,7 @@ def _anonymous(expr: Any) -> Any:
 
 def _powers(product: Any) -> dict[Any, Any]:
     """Powers by base with bound indices made anonymous; an exponential is a base of its own."""
-    pairs = ((f, S.One) if isinstance(f, exp) else f.as_base_exp() for f in product.args)
+    pairs = ((f, S.One) if isinstance(f, exp) else f.as_base_exp() for f in Mul.make_args(product))
     return {_anonymous(base): power for base, power in pairs}
 
 

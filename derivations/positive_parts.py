@@ -10,7 +10,7 @@ from sympy import Expr, IndexedBase, KroneckerDelta
 
 from .hypotheses import given, given_all
 from .notation import k, m, mean, p, total
-from .theorem import Mutant, Step, Theorem
+from .theorem import Mutant, Step, Theorem, alias
 
 up, down = IndexedBase("d", nonnegative=True), IndexedBase("e", nonnegative=True)
 below = IndexedBase("g", nonnegative=True)
@@ -23,6 +23,7 @@ PARTS = (
 INDICATOR = given_all(lambda i: (below[i] ** 2, below[i]))
 BELOW = (given_all(lambda i: (below[i] * down[i], down[i])), given_all(lambda i: (below[i] * up[i], 0)))
 RISEN = total(lambda i: up[i])
+APART = ("π_i − μ_i = d_i − e_i, with d_i and e_i not negative and never both positive",)
 
 
 def draw_parts(rng: np.random.Generator, size: int) -> dict[str, Any]:
@@ -90,5 +91,7 @@ def total_variation() -> Theorem:
             Mutant("|π − μ| taken for the rise alone.", (p[k] - m[k]) ** 2, up[k] ** 2, PARTS),
             Mutant("TV taken for the largest single gap.", RISEN, up[k], PARTS),
         ),
+        assumptions=APART,
+        aliases=(alias("TV", "Σ d, total variation", RISEN),),
         sample=draw_parts,
     )

@@ -16,7 +16,8 @@ from .notation import h, m, p
 from .statement import SYMBOLS
 
 PRIMES = ("", "′", "″", "‴")
-DIGITS = {low: f"_{digit}" for digit, low in enumerate("₀₁₂₃₄₅₆₇₈₉")} | {"²": "^2", "³": "^3"}
+DIGITS = {low: f"_{digit}" for digit, low in enumerate("₀₁₂₃₄₅₆₇₈₉")}
+MARKS = {"²": "^2", "³": "^3", "″": "''", "−": "-", "*": "^*"}
 COMMANDS = {glyph: command + " " for command, glyph in SYMBOLS.items() if len(glyph) == 1 and glyph > "~"}
 
 
@@ -186,7 +187,12 @@ def _place_in_product(factor: Any) -> int:
 
 
 class Latex(LatexPrinter):  # type: ignore[misc]
-    """SymPy's LaTeX with short sums."""
+    """SymPy's LaTeX with short sums and a positive term first."""
+
+    def _as_ordered_terms(self, expr: Any, order: Any = None) -> list[Any]:
+        terms = list(super()._as_ordered_terms(expr, order))
+        lead = next((term for term in terms if not term.could_extract_minus_sign()), terms[0])
+        return [lead, *(term for term in terms if term is not lead)]
 
     def _print_Sum(self, expr: Any) -> str:
         places, body = summed_over(expr)
@@ -210,6 +216,9 @@ class Latex(LatexPrinter):  # type: ignore[misc]
 
 def tex(name: str) -> str:
     """A name of the terminal, such as `κ₃(s)` or `D_coarse(s)`, as LaTeX."""
-    for glyph, command in (DIGITS | COMMANDS).items():
+    name = name.replace(" ", r"\,")
+    for glyph, command in (DIGITS | MARKS | COMMANDS).items():
         name = name.replace(glyph, command)
-    return re.sub(r"(?<![\\A-Za-z])[A-Za-z]{2,}", lambda word: rf"\text{{{word[0]}}}", name)
+    name = re.sub(r"(\\[A-Za-z]+) (?![A-Za-z])", r"\1", name)
+    words = re.compile(r"(?<![\\A-Za-z])(?!d[A-Za-z]\b)[A-Za-z]{2,}")  # dD is no word
+    return words.sub(lambda word: rf"{{\text{{{word[0]}}}}}", name)

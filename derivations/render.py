@@ -87,17 +87,16 @@ def _name(each: Alias) -> str:
 
 
 def _explain_mutant(mutant: Mutant, theorem: Theorem) -> str:
-    """A false variant; where it only changes the right-hand side of a step, no more than that is shown."""
+    """A false variant; a long left-hand side that is a step's is named by the number of the step."""
     lhs, rhs = (plain(side, theorem.aliases) for side in (mutant.lhs, mutant.rhs))
     steps = [
         number
         for number, step in enumerate(theorem.steps, 1)
         if step.lhs is not None and plain(step.lhs, theorem.aliases) == lhs
     ]
-    start = f"step {steps[0]}" if steps else lhs
-    lines = [f"    {start} ≠ {rhs}"]
-    if len(lines[0]) > WIDTH and not steps:
-        lines = [f"    {lhs}", f"  ≠ {rhs}"]
+    lines = [f"    {lhs} ≠ {rhs}"]
+    if len(lines[0]) > WIDTH:
+        lines = [f"    (step {steps[0]}) ≠ {rhs}"] if steps else [f"    {lhs}", f"  ≠ {rhs}"]
     return "\n".join([textwrap.fill(f"False: {mutant.text}", WIDTH), *map(_wrapped, lines)])
 
 

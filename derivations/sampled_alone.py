@@ -61,7 +61,7 @@ def no_top_k() -> Theorem:
         title="With no top-K the predictive test is the ratio test",
         statement=r"K = 0:\quad c = q_k \frac{1 - 2\pi_k + S_2}{1 - \pi_k},\quad q_k = \pi_k(1-\pi_k)(g_k - "
         r"g_{tail}),\quad c^{KL} = (\pi_k - \mu_k)\frac{1 - 2\pi_k + S_2}{1 - \pi_k}",
-        scope="The cells are the sampled token and everything else; any vocabulary size; the proportional "
+        scope="The cells are the sampled token and everything else; any V ≥ 2; the proportional "
         "tail. The sign is that of r − 1 for every f-divergence with f'' > 0 and every Rényi order a > 0, "
         "under the plain-gradient step in the logits. It says nothing about how good the ratio test is.",
         tier="G",
@@ -161,7 +161,7 @@ def impossibility() -> Theorem:
         title="The sampled token alone cannot contradict the ratio test",
         statement=r"\mu_i = \pi_i \frac{1 - \mu_k}{1 - \pi_k}\ (i \ne k): \quad c_k = (\pi_k - \mu_k) "
         r"\frac{1 - 2\pi_k + S_2}{1 - \pi_k}",
-        scope="All of π and the one number μ_k are known; any vocabulary size; forward KL, and every "
+        scope="All of π and the one number μ_k are known; any V ≥ 2; forward KL, and every "
         "divergence whose derivative ∂D/∂π_i depends on w_i = μ_i/π_i only. One feasible μ has the ratio "
         "test's sign, so no proof from these data can say the opposite; some top-K of μ is needed. It does "
         "not say that the ratio test is right.",

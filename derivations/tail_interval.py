@@ -92,7 +92,7 @@ def _run_bounds(case: Case) -> Any:
 
 
 def _run_bracket(case: Case) -> Any:
-    view = case.lumped_view()
+    view = case.coarse_view()
     return view.overlap_low, view.overlap_high
 
 

@@ -153,6 +153,7 @@ class Report:
     exact: int
     mutants_refused: int
     traces: int
+    traced: tuple[str, ...]  # names of the shipped functions that the traces ran
     degree_proofs: int
     shadow_sizes: tuple[int, ...]
     shadow_error: float
@@ -188,6 +189,7 @@ def check(theorem: Theorem, sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Re
     start, log = time.perf_counter(), _Log(theorem.id)
     shadow, gaps = Shadow(theorem.sample, sizes, seed), [0.0]
     count, degree_proofs = Counter[str](), 0
+    log.passed("as a whole", partial(_check_whole, theorem))
     for number, step in enumerate(theorem.steps, 1):
         label = f"step {number} ({step.text})"
         count[step.kind] += log.passed(label, partial(_check_step, step))
@@ -211,6 +213,7 @@ def check(theorem: Theorem, sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Re
         exact=count["exact"],
         mutants_refused=refused,
         traces=traces,
+        traced=tuple(dict.fromkeys(each.function for each in theorem.traces)),
         degree_proofs=degree_proofs,
         shadow_sizes=sizes,
         shadow_error=max(gaps),
@@ -224,6 +227,12 @@ def _sides(claim: Step | Mutant) -> tuple[Any, Any]:
     return carry_out(sympify(claim.lhs)), carry_out(sympify(claim.rhs))
 
 
+def _check_whole(theorem: Theorem) -> str | None:
+    if all(step.kind == "cited" for step in theorem.steps):
+        return "it has no step that is checked"
+    return None if theorem.mutants else "it has no false variant to refuse"
+
+
 def _check_step(step: Step) -> str | None:
     if step.kind == "cited":
         return None
@@ -232,6 +241,8 @@ def _check_step(step: Step) -> str | None:
             return "an exact step needs decide=, a function that returns a Verdict"
         verdict = step.decide()
         return None if verdict.holds else f"the claim does not hold: {verdict.numbers}"
+    if step.kind != "nonneg" and sympify(step.lhs) == sympify(step.rhs):
+        return "both sides are the same expression, so nothing is proved"
     lhs, rhs = _sides(step)
     gap = lhs - rhs
     if step.kind == "scalar":

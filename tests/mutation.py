@@ -55,13 +55,13 @@ TESTS = {
     "diagnostics": "diagnostics",
     "support": "support view door device",
     "view": "view view_fields door interval device",
-    "batch": "batch",
-    "bounds": "bounds horizon_bounds device",
+    "batch": "batch messages",
+    "bounds": "bounds horizon_bounds device messages",
     "sampled_kl": "sampled_kl",
     "catalogue": "rule_errors rule_identities rules::test_settings_reach_the_rule",
     "_array": "softmax view door overlap",
-    "_checks": "door rule_errors batch bounds change",
-    "_door": "door view field_faults device",
+    "_checks": "door rule_errors batch bounds messages change",
+    "_door": "door door_records view field_faults device",
 }
 """Module -> the test files, or tests, that must kill its mutants."""
 

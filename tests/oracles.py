@@ -127,34 +127,34 @@ def change(measure: Measure, mu: Row, pi: Row, k: int) -> Any:
     return slope(lambda t: measure(mu, moved(pi, own_step(pi, k), t)))
 
 
-def lumped(row: Row, kept: Sequence[int]) -> list[Any]:
+def coarse(row: Row, kept: Sequence[int]) -> list[Any]:
     """The kept entries, then the sum of all others."""
     return [row[i] for i in kept] + [mp.fsum(row[i] for i in range(len(row)) if i not in kept)]
 
 
 def proportional_change(measure: Measure, mu: Row, pi: Row, k: int, kept: Sequence[int]) -> Any:
-    """The derivative of the lumped measure along token k's own step in every logit."""
+    """The derivative of the coarse measure along token k's own step in every logit."""
     step = own_step(pi, k)
-    return slope(lambda t: measure(lumped(mu, kept), lumped(moved(pi, step, t), kept)))
+    return slope(lambda t: measure(coarse(mu, kept), coarse(moved(pi, step, t), kept)))
 
 
 def aggregated_change(measure: Measure, mu: Row, pi: Row, k: int, kept: Sequence[int]) -> Any:
     """The change in a world whose tail really is one token."""
-    return change(measure, lumped(mu, kept), lumped(pi, kept), list(kept).index(k))
+    return change(measure, coarse(mu, kept), coarse(pi, kept), list(kept).index(k))
 
 
 def uniform_change(measure: Measure, mu: Row, pi: Row, k: int, kept: Sequence[int]) -> Any:
-    """The derivative of the lumped measure if the tail of pi were flat."""
+    """The derivative of the coarse measure if the tail of pi were flat."""
     hidden = len(pi) - len(kept)
-    flat = lumped(pi, kept)[-1] / max(hidden, 1)
+    flat = coarse(pi, kept)[-1] / max(hidden, 1)
     level = [p if i in kept else flat for i, p in enumerate(pi)]
     return proportional_change(measure, mu, level, k, kept)
 
 
 def zero_change(measure: Measure, mu: Row, pi: Row, k: int, kept: Sequence[int]) -> Any:
-    """The derivative of the lumped measure if no hidden logit moved."""
+    """The derivative of the coarse measure if no hidden logit moved."""
     step = [mpf(i == k) - p if i in kept else mpf(0) for i, p in enumerate(pi)]
-    return slope(lambda t: measure(lumped(mu, kept), lumped(moved(pi, step, t), kept)))
+    return slope(lambda t: measure(coarse(mu, kept), coarse(moved(pi, step, t), kept)))
 
 
 TAIL_CHANGES = {

@@ -288,3 +288,8 @@ def test_weight_errors_name_the_argument() -> None:
         loss_weights(np.ones((2, 3)))
     with pytest.raises(TypeError, match="one library, got is_response: list"):
         loss_weights([[True]])
+
+
+def test_a_group_of_equal_rewards_is_zero_whatever_the_other_groups_got(xp: Library) -> None:
+    rewards = xp.array(np.array([[0.1] * 3, [7.0] * 3]))
+    assert group_advantage(rewards).tolist() == [[0.0] * 3] * 2

@@ -45,6 +45,15 @@ def worlds() -> Any:
         yield process, before, nearby(rng, before, rng.choice([0.01, 0.1, 0.5, 1.0])), rng
 
 
+def test_discounted_bounds_in_numbers() -> None:
+    """By hand at gamma = 3/4, 1 / (1 - gamma)^2 = 16: an inequality lets a larger constant pass."""
+    assert kakade_langford(0.1, 3.0, 0.75) == pytest.approx(2 * 3 * 0.75 * 0.01 * 16, rel=1e-14)
+    assert trpo_penalty(0.1, 3.0, 0.75) == pytest.approx(4 * 3 * 0.75 * 0.01 * 16, rel=1e-14)
+    assert cpo_penalty(0.1, 3.0, 0.75) == pytest.approx(2 * 0.75 * 3 * 0.1 * 16, rel=1e-14)
+    assert occupancy_shift(0.1, 0.75) == pytest.approx(2 * 0.75 * 0.1 * 4, rel=1e-14)
+    assert simulation_gap(0.1, 0.2, 3.0, 0.75) == pytest.approx((0.1 + 0.75 * 0.2 * 3 / 2) * 4, rel=1e-14)
+
+
 def test_performance_difference_is_an_identity() -> None:
     for process, before, after, _ in worlds():
         gain, _, mean_advantage = gain_and_surrogate(process, before, after)

@@ -138,7 +138,7 @@ def test_the_derivative_catches_a_broken_change(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["aggregated", "uniform", "zero"])
-def test_the_lumped_derivative_tells_the_tail_models_apart(name: str) -> None:
+def test_the_coarse_derivative_tells_the_tail_models_apart(name: str) -> None:
     view = View.top_k(*PAIR, np.asarray(0), 2)
     kept = np.argsort(-PAIR[0])[:2].tolist()
     kept = kept if 0 in kept else [*kept, 0]

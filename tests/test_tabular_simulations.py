@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant("T5", verify_directions, "SIGN", replace(SIGN, direction=EUCLIDEAN.direction), "sign step"),
     Mutant("T6", verify_directions, "EUCLIDEAN", replace(EUCLIDEAN, rate=SIGN.rate), "E_mu[r c] = 0"),
     Mutant("T6", verify_directions, "policy_gradient_direction", step_of_one_hot, "E_mu[A r (e_k - pi)]"),
-    Mutant("T7", verify_tails, "change", change_with_other_tail, "proportional change, lumped tv"),
+    Mutant("T7", verify_tails, "change", change_with_other_tail, "proportional change, coarse tv"),
     Mutant("T7", verify_tails, "change", change_with_other_tail, "aggregated ="),
     Mutant("T7", verify_tails, "change_interval", narrowed_interval, "contains c_k"),
     Mutant("T7", verify_tails, "change_interval", widened_interval, "attained"),
@@ -185,7 +185,7 @@ def test_a_violated_data_processing_inequality_is_seen(monkeypatch: pytest.Monke
     monkeypatch.setattr(verify_tails, "COUNTS", {3: 6, 12: 4})
     monkeypatch.setattr(verify_tails, "DIVERGENCES", NOT_A_DIVERGENCE)
     found = SIMULATIONS["T7"](np.random.default_rng(22))
-    assert "lumped D <= D, every divergence" in [check.name for check in found.checks if not check.ok]
+    assert "coarse D <= D, every divergence" in [check.name for check in found.checks if not check.ok]
 
 
 def test_the_wing_loads_neither_torch_nor_sympy() -> None:

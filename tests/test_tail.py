@@ -36,7 +36,7 @@ def test_the_table_is_what_is_tested() -> None:
 def test_each_estimator_is_what_it_says(
     divergence: Divergence, oracle: oracles.Measure, data: st.DataObject, pair: Pair
 ) -> None:
-    """Proportional is the derivative of the lumped divergence; the others, of a changed world."""
+    """Proportional is the derivative of the coarse divergence; the others, of a changed world."""
     log_mu, log_pi = pair
     assume(len(set(log_mu)) == len(log_mu))
     k, count = data.draw(st.integers(0, len(log_mu) - 1)), data.draw(st.integers(1, len(log_mu)))
@@ -74,8 +74,8 @@ def test_estimators_at_the_worked_example(name: str, xp: Library) -> None:
 
 def test_lumping_can_hide_everything(xp: Library) -> None:
     log_mu, log_pi = xp.array(logs([[0.9, 0.09, 0.01]])), xp.array(logs([[0.9, 0.01, 0.09]]))
-    lumped = View.top_k(log_mu, log_pi, xp.array([0]), k=1)
-    assert_close(FORWARD_KL.measure(*lumped.cells), [0.0], rtol=0, atol=1e-16)
+    coarse = View.top_k(log_mu, log_pi, xp.array([0]), k=1)
+    assert_close(FORWARD_KL.measure(*coarse.cells), [0.0], rtol=0, atol=1e-16)
     # from mpmath import mp, log; mp.dps = 30; (9 - 1) * log(9) / 100
     assert_close(FORWARD_KL.measure(log_mu, log_pi), [0.17577796618689758], rtol=1e-14)
 

@@ -47,7 +47,7 @@ def test_masked_tokens_are_left_out_of_sums() -> None:
 
 def test_the_hidden_tokens_are_those_of_the_shipped_view() -> None:
     for case in FOUR:
-        view, hidden = case.lumped_view(), case.hidden()
+        view, hidden = case.coarse_view(), case.hidden()
         mass = sum(weight for weight, out in zip(case.pi, hidden, strict=True) if out)
         assert int(view.tail_size.data) == sum(hidden)
         assert (expressions(xp.exp(view.log_pi_tail)) - mass).simplify() == 0

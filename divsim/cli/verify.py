@@ -84,7 +84,7 @@ COLUMNS = {
     "cert": (4, "non-negativity certificates"),
     "exact": (5, "facts decided in exact or interval arithmetic"),
     "2nd": (3, "second, independent proofs"),
-    "trace": (5, "shipped functions traced to the theorem"),
+    "trace": (5, "traces of shipped functions that equal the theorem"),
     "false": (5, "false variants refused"),
     "sizes": (7, "V at which both sides were replayed in numbers"),
     "error": (5, "largest difference seen (simulator: of the claim nearest its tolerance)"),
@@ -188,7 +188,7 @@ def _print_summary(console: Console, results: "Sequence[ChapterResult]") -> None
     console.print(
         f"\n{verdict}: {proven} of {len(reports)} theorems proven, {simulated} of {len(results)} chapters "
         f"simulated, {sum(r.mutants_refused for r in reports)} false variants refused, "
-        f"{sum(r.traces for r in reports)} shipped functions traced."
+        f"{len({name for r in reports for name in r.traced})} shipped functions traced."
     )
 
 

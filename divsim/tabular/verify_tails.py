@@ -1,6 +1,6 @@
 r"""Numerical checks of T7: what is left of the change when the tail is hidden.
 
-The proportional estimator against exact steps of the lumped divergence, and the interval against behaviour
+The proportional estimator against exact steps of the coarse divergence, and the interval against behaviour
 policies that fit the view. What is left out: how good each estimator is on real tokens, which is a
 measurement and not a theorem.
 """
@@ -68,13 +68,13 @@ def _view(batch: Batch, k: int) -> View:
 
 
 def _proportional_checks(views: Views) -> Iterable[Check]:
-    """`proportional` is the derivative of the lumped divergence along the true full-vocabulary step."""
+    """`proportional` is the derivative of the coarse divergence along the true full-vocabulary step."""
     for divergence in DIVERGENCES.values():
-        ladders = [_lumped_ladder(divergence, batch, view) for batch, view in views]
-        yield order(ladders, f"remainder of the proportional change, lumped {divergence.name}", COUNTS, 2.0)
+        ladders = [_coarse_ladder(divergence, batch, view) for batch, view in views]
+        yield order(ladders, f"remainder of the proportional change, coarse {divergence.name}", COUNTS, 2.0)
 
 
-def _lumped_ladder(divergence: Divergence, batch: Batch, view: View) -> Ladder:
+def _coarse_ladder(divergence: Divergence, batch: Batch, view: View) -> Ladder:
     pair, hidden = batch.pair, _hidden(batch, view)
     cells = PolicyPair(_lump(pair.log_mu, hidden), _lump(pair.log_pi, hidden))
     direction = policy_gradient_direction(pair.log_pi, batch.action)
@@ -231,4 +231,4 @@ def _lumping_check(views: Views) -> Check:
             full = divergence.measure(batch.pair.log_mu, batch.pair.log_pi)
             errors.append(np.maximum(divergence.measure(*view.cells) - full, 0) / (1 + full))
     reason = "relative to 1 + D: sums of at most 200 non-negative terms"
-    return check(np.concatenate(errors), "lumped D <= D, every divergence", COUNTS, ROUNDING, reason)
+    return check(np.concatenate(errors), "coarse D <= D, every divergence", COUNTS, ROUNDING, reason)
