@@ -60,6 +60,6 @@ def latex_document(chapter_ids: Iterable[str]) -> str:
 
 def prove(chapter_id: str) -> "tuple[Report, ...]":
     """Every check of every theorem of one chapter, in reading order."""
-    from .theorem import check
+    from .theorem import certify
 
-    return tuple(check(theorem) for theorem in load(chapter_id))
+    return tuple(certify(theorem) for theorem in load(chapter_id))

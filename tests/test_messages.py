@@ -67,6 +67,12 @@ def test_two_libraries_are_refused_by_name() -> None:
         aggregate(ONES, torch.ones((1, 2)))
 
 
+def test_a_number_is_no_array() -> None:
+    number: Any = 1.0
+    with pytest.raises(TypeError, match="got values: ndarray, weights: float"):
+        aggregate(ONES, number)
+
+
 def test_float32_stays_float32(xp: Library) -> None:
     ones, tv = xp.array(np.ones((1, 2), np.float32)), xp.array(np.float32(0.1))
     weights = loss_weights(ones > 0)
