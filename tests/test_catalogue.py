@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pairs import assert_close
 
-from divsim.formulas import RULES, View, make_rule
+from divsim.formulas import RULES, View, banded, dppo, make_rule, predictive
 
 DEFAULTS = {
     "reinforce": ("reinforce", "definition"),
@@ -45,6 +45,12 @@ DEFAULTS = {
 
 def test_names_and_sources() -> None:
     assert {name: (make_rule(name).name, make_rule(name).source) for name in RULES} == DEFAULTS
+
+
+def test_defaults_of_the_makers() -> None:
+    assert predictive().name == "predictive(forward_kl, full, 0.15)"
+    assert dppo().name == "dppo(forward_kl, top_k, 0.05)"
+    assert banded().name == "banded(tv, 0.05)"
 
 
 TEXT: Any = "1"
