@@ -28,6 +28,27 @@ CHAPTERS = {
     "T13": "gaussian",
 }
 
+TITLES = {
+    "T1": "Softmax: how probabilities move when logits do",
+    "T2": "Forward KL and its first-order change",
+    "T3": "Finite steps: exact change, one-sided certainty, the flip",
+    "T4": "Every f-divergence, alpha and Rényi",
+    "T5": "Ratio direction against divergence direction",
+    "T6": "Expectations over the sampled token",
+    "T7": "What a top-K view knows: tails, intervals, certificates",
+    "T8": "Inequalities between divergences",
+    "T9": "Soft penalties: DRPO and SPO",
+    "T10": "Exact gradients, natural gradients, minibatches",
+    "T11": "Other geometries: temperature, shared heads, noise",
+    "T12": "Horizons: what a token-level surrogate leaves out",
+    "T13": "Gaussians and exponential families",
+}
+
+READING = (
+    "Each step is a sentence and the equation that was checked, for a vocabulary of symbolic size unless the\n"
+    'scope says otherwise. "False" lines are plausible mistakes that the prover must refuse, and does.'
+)
+
 
 def load(chapter_id: str) -> "tuple[Theorem, ...]":
     """The theorems of one chapter, in reading order."""
@@ -48,7 +69,9 @@ def lesson(name: str) -> str:
     if not theorems:
         known = ", ".join(theorem.id for theorem in chapter)
         raise ValueError(f"unknown theorem {name!r}; chapter {chapter_id} has {known}")
-    return f"\n\n{'─' * 100}\n\n".join(explain(theorem) for theorem in theorems)
+    contents = "\n".join(f"  {theorem.id:<5} {theorem.title}" for theorem in theorems)
+    opening = [f"{chapter_id}. {TITLES[chapter_id]}\n\n{contents}\n\n{READING}"] if name == chapter_id else []
+    return f"\n\n{'─' * 100}\n\n".join([*opening, *(explain(theorem) for theorem in theorems)])
 
 
 def latex_document(chapter_ids: Iterable[str]) -> str:

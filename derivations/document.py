@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from .render import latex, used
 from .theorem import Step, Theorem
 
-PREAMBLE = r"""\documentclass[11pt]{article}
+PREAMBLE = r"""% compile with lualatex or xelatex
+\documentclass[11pt]{article}
 \usepackage[a4paper, margin=25mm]{geometry}
 \usepackage{amsmath, amssymb, fontspec, breqn}
 \setmainfont{DejaVu Serif}[Scale=0.9]

@@ -48,7 +48,7 @@ def _sequence(tokens: list[str]) -> str:
     while tokens:
         is_fraction = tokens[0] in FRACTIONS
         part = _next(tokens)
-        touches = shown[-1:].isalnum() or (tokens and (tokens[0] == "(" or tokens[0].isalnum()))
+        touches = shown[-1:].isalnum() or (tokens and (tokens[0] in ("(", r"\log") or tokens[0].isalnum()))
         shown += f"({part})" if is_fraction and touches else part
     return shown
 

@@ -61,6 +61,10 @@ OTHERS: list[tuple[Callable[[], Any], str]] = [
         lambda: View.full(HALVES, HALVES, FIRST, is_response=np.array([True, True])),
         "is_response must have shape (1,) (one entry a token), got (2,)",
     ),
+    (
+        lambda: View.sampled(HALF, HALF, 0),
+        "vocab_size must be a whole number >= 1 (tokens), got 0; pass the size of the vocabulary",
+    ),
     (lambda: View.sampled(FIRST, HALF, 2), "log_mu_k must hold floating numbers ("),
     (lambda: View.sampled(HALF, HALVES, 2), "log_mu_k must have shape (1, 2) (that of log_pi_k), got (1,)"),
     (lambda: View.sampled(0 * HALF, HALF, 1), "log_pi_k must sum to 1 over the vocabulary, got 0.5 at [0]"),
@@ -80,6 +84,10 @@ OTHERS: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: View.full(HALVES, HALVES, np.array([1234567])),
         "action must be a token id in [0, 2), got 1234567 at",
+    ),
+    (
+        lambda: View.from_logits(LOGITS, *ENGINE, log_mu_error=TEXT),
+        "log_mu_error must be a number (nats), got '1'",
     ),
     (lambda: ppo_clip(eps_low=TEXT), "eps_low must be a number (a ratio), got '1'"),
     (

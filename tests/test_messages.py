@@ -9,12 +9,16 @@ import pytest
 from conftest import Library
 
 from divsim.formulas import (
+    View,
     aggregate,
+    alpha,
+    change,
     group_advantage,
     horizon_coupling,
     horizon_mixed,
     horizon_quadratic,
     loss_weights,
+    renyi,
 )
 
 ONES, THREE = np.ones((1, 2)), np.ones((1, 3))
@@ -65,6 +69,22 @@ def test_two_libraries_are_refused_by_name() -> None:
         group_advantage(ONES, torch.ones((1, 2)) > 0)
     with pytest.raises(TypeError, match="got values: ndarray, weights: Tensor"):
         aggregate(ONES, torch.ones((1, 2)))
+
+
+def test_names_are_no_records() -> None:
+    array: Any = ONES
+    with pytest.raises(
+        TypeError, match=r"view must be a View record, got array.*; View\.full, View\.top_k, View\.sampled or"
+    ):
+        change(array)
+    name: Any = "tv"
+    with pytest.raises(
+        TypeError, match=r"divergence must be a Divergence record, got 'tv'; an entry of DIVERGENCES is"
+    ):
+        change(View.full(np.log(ONES / 2), np.log(ONES / 2), np.array([0])), name)
+    for family in (alpha, renyi):
+        with pytest.raises(TypeError, match="order must be a number, got 'tv'"):
+            family(name)
 
 
 def test_a_number_is_no_array() -> None:

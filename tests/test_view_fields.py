@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import Library
 from pairs import assert_close, batch, numpy_of
-from rule_cases import TOP, VIEWS, draw, show
+from rule_cases import TOP, VIEWS, draw, everywhere, show
 
 from divsim.formulas import View
 
@@ -39,6 +39,14 @@ def test_a_binary_view_is_as_uncertain_as_its_view() -> None:
     drawn = draw(93)
     view = View.top_k(drawn.log_mu, drawn.log_pi, np.zeros((5, 8), int), TOP, log_mu_error=0.01)
     assert view.binary().log_mu_error == view.log_mu_error == 0.01
+
+
+def test_the_squares_of_a_binary_tail_are_those_of_its_row(xp: Library) -> None:
+    drawn = everywhere(draw(96))
+    pi = np.exp(drawn.log_pi)
+    squares = np.sum(pi**2, axis=-1) - np.take_along_axis(pi, drawn.action[..., None], axis=-1)[..., 0] ** 2
+    for kind in VIEWS[:3]:
+        assert_close(show(drawn, kind, xp).binary().field("pi_tail_sq"), squares, rtol=1e-12, atol=1e-15)
 
 
 def constructors() -> dict[str, Callable[[Any], View]]:
@@ -73,3 +81,11 @@ def test_the_bracket_of_a_row_is_its_own(xp: Library) -> None:
 
     alone = np.concatenate([ends(slice(i, i + 1)) for i in range(3)], axis=-1)
     assert_close(ends(slice(None)), alone, rtol=1e-13)  # sums of five
+
+
+def test_a_view_remembers_its_padding(xp: Library) -> None:
+    drawn = draw(95)
+    for kind in VIEWS:
+        view = show(drawn, kind, xp)
+        assert numpy_of(view.is_response).tolist() == numpy_of(view.binary().is_response).tolist()
+        assert numpy_of(view.is_response).tolist() == drawn.is_response.tolist()

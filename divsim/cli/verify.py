@@ -79,6 +79,8 @@ def _run(chapters: tuple[str, ...], seed: int, processes: int) -> "list[ChapterR
     return [found[chapter] for chapter in chapters]
 
 
+SCOPES = "any V (a symbolic vocabulary size), finite (finitely many symbols), exact (rationals), interval"
+
 COLUMNS = {
     "ident": (5, "identities proved"),
     "cert": (4, "non-negativity certificates"),
@@ -87,7 +89,7 @@ COLUMNS = {
     "trace": (5, "traces of shipped functions that equal the theorem"),
     "false": (5, "false variants refused"),
     "sizes": (7, "V at which both sides were replayed in numbers"),
-    "error": (5, "largest difference seen (simulator: of the claim nearest its tolerance)"),
+    "error": (5, "largest difference seen (simulator: of the worst claim, in per cent of its tolerance)"),
     "s": (4, "seconds (a simulator line: of the whole chapter)"),
 }
 """The numeric columns of the table: width and meaning."""
@@ -114,7 +116,7 @@ def _print_table(console: Console, results: "Sequence[ChapterResult]") -> None:
         table.add_row(*_simulation_row(result, shown), style="dim", end_section=True)
     console.print(table)
     legend = "; ".join(f"{heading}: {COLUMNS[heading][1]}" for heading in shown)
-    console.print(f"\n[dim]{legend}.[/]")
+    console.print(f"\n[dim]scope: {SCOPES}; {legend}; ·: none.[/]")
     _print_residue(console, results)
     _print_summary(console, results)
 
@@ -151,8 +153,9 @@ def _simulation_row(result: "ChapterResult", shown: Sequence[str]) -> list[str]:
     simulation = result.simulation
     slopes = sorted({f"{check.slope:.1f}" for check in simulation.checks if check.slope is not None})
     order = f", slope {' and '.join(slopes)}" if slopes else ""
-    text = f"simulator: {len(simulation.checks)} claims, {simulation.cases:,} cases{order}"
-    cells = {"error": f"{simulation.max_error:.0e}", "s": f"{result.seconds:.1f}"}
+    claims = f"{len(simulation.checks)} claim{'s' * (len(simulation.checks) > 1)}"
+    text = f"simulator: {claims}, {simulation.cases:,} cases{order}"
+    cells = {"error": f"{simulation.worst.severity:.0%}", "s": f"{result.seconds:.1f}"}
     name = f"{_mark(simulation.ok)} {result.chapter}"
     return [name, text, f"V≤{max(simulation.sizes):,}", *(cells.get(heading, "") for heading in shown)]
 
@@ -219,5 +222,5 @@ def _write_tex(path: Path, chapters: tuple[str, ...]) -> int:
         path.write_text(source, encoding="utf-8")
     except OSError as error:
         raise BadCall(f"--tex {path} cannot be written: {error.strerror}; name another file") from error
-    print(f"wrote {path}")
+    print(f"wrote {path}; compile it with lualatex")
     return 0

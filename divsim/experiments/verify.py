@@ -78,7 +78,8 @@ def chapter_ids(only: Sequence[str] = ()) -> tuple[str, ...]:
     wanted = [name.upper() for name in only]
     unknown = [name for name in wanted if name not in CHAPTERS]
     if unknown:
-        raise ValueError(f"unknown chapter {', '.join(unknown)}; valid ids: {', '.join(CHAPTERS)}")
+        valid = f"valid ids: {', '.join(CHAPTERS)}"
+        raise ValueError(f"unknown chapter {', '.join(unknown)}; {valid}; --explain also takes one theorem")
     return tuple(name for name in CHAPTERS if not only or name in wanted)
 
 

@@ -1,4 +1,11 @@
-"""The floor of divsim: every formula, once, as pure functions of arrays (NumPy, torch, symbolic)."""
+"""The floor of divsim: every formula, once, as pure functions of arrays (NumPy, torch, symbolic).
+
+Start here: build a `View` (`View.full`, `top_k`, `sampled`, `from_logits`), call a rule of `RULES` on it and
+on the advantages, read the `Decision` and its `diagnostics`. Behind the rules stand `DIVERGENCES`, `change`
+with its `TAILS`, and `change_interval`, which proves the sign of the change. `finite_change` and
+`flip_step_bracket` need whole policies; `group_advantage`, `loss_weights` and `aggregate` make a loss; the
+rest are bounds.
+"""
 
 from ._array import Array
 from .bands import band

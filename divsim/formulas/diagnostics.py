@@ -22,12 +22,12 @@ def share(part: Array, whole: Array) -> Array:
 
 
 def diagnostics(decision: Decision) -> dict[str, Array]:
-    """Shares of a decision over its response tokens with A != 0, each a 0-d array in [0, 1] or NaN.
+    """Shares of a decision, each a 0-d array in [0, 1] or NaN; tokens count if they are responses, A != 0.
 
-    Keys: `far`; `drop`, and `drop_` by sign of A (`raised`: A > 0, `lowered`: A < 0), by direction (`above`:
-    outward with A > 0, `below`: outward with A < 0, `inward`: not outward by the ratio) of the ratio test;
-    `disagree`: far tokens on which the rule's direction differs from the ratio test's; `uncertified`: far
-    tokens whose sign was not proven (absent for rules that prove nothing).
+    Of all counted tokens: `far`, `drop`. Of those with A > 0 and A < 0: `drop_raised`, `drop_lowered`. Of
+    those that the ratio test calls outward with A > 0, outward with A < 0, and not outward: `drop_above`,
+    `drop_below`, `drop_inward`. Of the far ones: `disagree` (the rule's direction differs from the ratio
+    test's) and `uncertified` (the sign was not proven; absent for rules that prove nothing).
 
     Args: decision: any rule's.
     Source: definitions here.

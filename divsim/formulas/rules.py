@@ -18,6 +18,9 @@ from .view import View
 class Decision:
     """What a rule does with every token. All arrays have the view's leading shape (...).
 
+    Nothing here carries a gradient: a trainer's loss is `-sum(w * (weight * advantage + pull) * log_pi_k)`
+    with its own differentiable `log_pi_k` and the weights w of `loss_weights`.
+
     Attributes:
       keep: bool, False where a clause dropped the token; True at padding.
       weight: detached gradient weight, 0 at dropped tokens and at padding.

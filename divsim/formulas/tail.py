@@ -30,7 +30,8 @@ class Tail:
 
 def _no_tail(view: View) -> Array:
     if not view.is_full:
-        raise ValueError("tail 'full' needs every token in sight, but this view hides some; use View.full")
+        hidden = "tail 'full' needs every token in sight, but this view hides some"
+        raise ValueError(f"{hidden}; use View.full, or choose a tail such as 'uniform'")
     return namespace(view.log_pi).zeros_like(view.log_pi_tail)
 
 
