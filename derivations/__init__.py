@@ -45,8 +45,8 @@ TITLES = {
 }
 
 READING = (
-    "Each step is a sentence and the equation that was checked, for a vocabulary of symbolic size unless the\n"
-    'scope says otherwise. "False" lines are plausible mistakes that the prover must refuse, and does.'
+    "Each step is a sentence and the equation that was checked, for a vocabulary of symbolic size unless\n"
+    'the scope says otherwise. "False" lines are plausible mistakes that the prover must refuse, and does.'
 )
 
 
