@@ -50,7 +50,7 @@ TESTS = {
     "rules": f"rule_record {RULES}",
     "clauses": f"clauses {RULES}",
     "gains": f"gains {RULES}",
-    "bands": "bands",
+    "bands": "bands messages",
     "diagnostics": "diagnostics",
     "support": "support view door device",
     "view": "view view_fields door door_records interval device",
@@ -58,7 +58,7 @@ TESTS = {
     "bounds": "bounds horizon_bounds device messages",
     "sampled_kl": "sampled_kl",
     "catalogue": f"catalogue {RULES}",
-    "_array": "softmax view door overlap",
+    "_array": "array softmax view door overlap",
     "_checks": "door door_records rule_errors batch bounds messages",
     "_door": "door door_records view field_faults device",
 }

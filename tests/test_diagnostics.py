@@ -160,6 +160,8 @@ def test_shares_of_what_they_name() -> None:
         rates = diagnostics(decide(rule, batch, "full", NUMPY))
         assert float(rates["disagree"]) == float(rates["drop_inward"]) == 0.0  # they ask the ratio themselves
         assert 0 < float(rates["drop"]) <= float(rates["far"])
+    penalty = diagnostics(decide(make_rule("mask_drpo"), batch, "full", NUMPY))
+    assert float(penalty["disagree"]) == float(penalty["drop"]) == 0.0 < float(penalty["far"])
     both_sides = diagnostics(decide(make_rule("two_sided"), batch, "full", NUMPY))
     assert float(both_sides["drop"]) == float(both_sides["far"]) and float(both_sides["drop_inward"]) > 0
     asked = diagnostics(decide(make_rule("predictive_full_kl", delta=0.01), batch, "full", NUMPY))

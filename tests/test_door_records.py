@@ -118,6 +118,14 @@ def test_a_stated_error_widens_the_row_sum_of_mu() -> None:
         View.top_k(loose, HALVES, FIRST, 1)
 
 
+def test_a_stated_error_widens_what_a_record_may_say() -> None:
+    """The token's own .3 and the top-K's .3 e^.09 differ by less than e^.1 - 1."""
+    loose = np.log([[0.5, 0.3]]) + 0.09
+    assert View.from_logits(LOGITS, *ENGINE[:3], loose, log_mu_error=0.1).log_mu_error == 0.1
+    with pytest.raises(ValueError, match="log_mu_k must equal top_log_mu at the same token"):
+        View.from_logits(LOGITS, *ENGINE[:3], loose)
+
+
 def test_padding_of_another_library_is_refused_by_name() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     is_response = torch.tensor([True])

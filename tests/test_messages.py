@@ -1,4 +1,4 @@
-"""What the doors of `batch` and `bounds` say: argument, unit and remedy by name."""
+"""What the doors of functions of arrays say: argument, unit and remedy by name."""
 
 import re
 from collections.abc import Callable
@@ -9,9 +9,11 @@ import pytest
 from conftest import Library
 
 from divsim.formulas import (
+    TV,
     View,
     aggregate,
     alpha,
+    band,
     change,
     group_advantage,
     horizon_coupling,
@@ -37,6 +39,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         lambda: group_advantage(ONES, eps=-1.0),
         "eps must be a finite number > 0 (the reward's unit), got -1.0",
     ),
+    (lambda: band(TV, np.zeros(1), -1.0), "delta must be a finite number > 0 (unit of tv), got -1.0"),
     (
         lambda: loss_weights(TOKENS, "constant_length", 0),
         "horizon must be a whole number >= 1 (tokens), got 0; pass the constant length",

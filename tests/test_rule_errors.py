@@ -9,7 +9,6 @@ from pairs import logs
 from rule_cases import NUMPY, RULES_AND_VIEWS, VIEWS, decide, draw, everywhere
 
 from divsim.formulas import (
-    FORWARD_KL,
     RULES,
     TV,
     View,
@@ -205,4 +204,24 @@ def test_rules_tell_themselves_apart() -> None:
     rules = [make_rule(name) for name in RULES]
     assert len({rule.name for rule in rules}) == len(rules)
     assert all(rule.source for rule in rules)
-    assert predictive(FORWARD_KL, "uniform", 0.05).name == "predictive(forward_kl, uniform, 0.05)"
+
+
+DEFAULTS: list[tuple[Callable[..., Any], str]] = [
+    (ppo_clip, "ppo_clip(0.2, 0.2)"),
+    (clip_higher, "clip_higher(0.2, 0.28)"),
+    (dual_clip, "dual_clip(0.2, 0.2, 3)"),
+    (two_sided, "two_sided(0.1)"),
+    (dppo, "dppo(forward_kl, top_k, 0.05)"),
+    (predictive, "predictive(forward_kl, full, 0.15)"),
+    (certified, "certified(0.15, else keep)"),
+    (spo, "spo(0.2)"),
+    (drpo, "drpo(0.15)"),
+    (mask_drpo, "mask_drpo(0.15, 0.15)"),
+    (banded, "banded(tv, 0.05)"),
+    (cispo, "cispo(1, 4)"),
+]
+
+
+@pytest.mark.parametrize(("build", "name"), DEFAULTS)
+def test_a_rule_is_named_by_its_settings(build: Callable[..., Any], name: str) -> None:
+    assert build().name == name

@@ -49,6 +49,15 @@ def test_the_squares_of_a_binary_tail_are_those_of_its_row(xp: Library) -> None:
         assert_close(show(drawn, kind, xp).binary().field("pi_tail_sq"), squares, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("k", [6, 7, 8])
+def test_a_top_k_of_every_token_is_full(k: int, xp: Library) -> None:
+    drawn = everywhere(draw(97))
+    log_mu, log_pi, action = (xp.array(x) for x in (drawn.log_mu, drawn.log_pi, drawn.action))
+    view = View.top_k(log_mu, log_pi, action, k)
+    assert view.is_full is (k >= 7)
+    assert (view.overlap_low is None) == (view.overlap_high is None) == (k < 7)
+
+
 def constructors() -> dict[str, Callable[[Any], View]]:
     """Each constructor at its defaults, given log mu of two tokens."""
     log_pi, action, ids = np.log([0.5, 0.5]), np.array(0), np.array([0])

@@ -47,6 +47,8 @@ def k3(log_q_over_p: Array, cap: float = LOG_RATIO_CAP) -> Array:
 def k3_pull(log_ref_over_pi: Array, cap: float = LOG_RATIO_CAP) -> Array:
     """Minus the derivative of k3 in log pi_k, at x = log ref - log pi: e^x - 1, finite at any drift.
 
+    Its mean under pi is the gradient of KL(ref || pi), not that of KL(pi || ref), which k3 estimates.
+
     >>> import numpy as np
     >>> round(float(k3_pull(np.array(200.0))) / 1e8, 3)
     4.852
