@@ -1,6 +1,7 @@
 """The array library that is neither NumPy nor torch: it sorts, and needs no more."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import array_api_compat.numpy
 import numpy as np
@@ -10,7 +11,8 @@ from divsim.formulas import _array
 
 
 def test_a_library_that_only_sorts_finds_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = SimpleNamespace(argsort=array_api_compat.numpy.argsort)
+    sorting: Any = array_api_compat.numpy
+    plain = SimpleNamespace(argsort=sorting.argsort)
     monkeypatch.setattr(_array, "namespace", lambda *arrays: plain)
     rows = np.array([[1.0, 3.0, 2.0], [0.0, -1.0, 5.0]])
     assert _array.largest(rows, 2).tolist() == [[1, 2], [2, 0]]

@@ -36,6 +36,7 @@ def test_outward_is_outward_by_some_clause(xp: Library) -> None:
     log_mu_k, log_pi_k = xp.array(np.log([0.2, 0.2])), xp.array(np.log([0.4, 0.4]))
     decision = dual_clip()(View.sampled(log_mu_k, log_pi_k, vocab_size=3), xp.array([1.0, -1.0]))
     assert decision.outward.tolist() == [True, True]
+    assert decision.ratio_outward.tolist() == [True, False]
 
 
 def test_certified_says_what_was_proven(xp: Library) -> None:
