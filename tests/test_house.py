@@ -16,10 +16,14 @@ MAY_IMPORT = {
     "divsim/tabular": {"numpy", "scipy", "divsim.formulas", "divsim.tabular"},
     "derivations": {"sympy", "mpmath", "numpy", "divsim.formulas", "divsim.derivations"},
     "divsim/experiments": {
-        *("numpy", "scipy", "torch", "sympy", "matplotlib", "rich"),
+        *("numpy", "scipy", "torch", "sympy", "mpmath", "matplotlib", "rich"),
         *("divsim.formulas", "divsim.tabular", "divsim.derivations", "divsim.experiments"),
     },
-    "divsim/cli": {"tyro", "rich", "divsim", "divsim.experiments", "divsim.derivations", "divsim.cli"},
+    "divsim/claims": {"divsim.claims", "divsim.derivations", "divsim.experiments"},
+    "divsim/cli": {
+        *("tyro", "rich", "divsim", "divsim.cli", "divsim.claims"),
+        *("divsim.tabular", "divsim.experiments", "divsim.derivations"),
+    },
     "tutorials": {
         "numpy",
         "scipy",

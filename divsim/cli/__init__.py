@@ -10,10 +10,21 @@ from typing import Any
 import tyro
 
 from divsim import __version__
+from divsim.cli.claims import claims
 from divsim.cli.common import BadCall, die_with_the_pipe
+from divsim.cli.exact import EXACT
 from divsim.cli.verify import verify
 
-COMMANDS = {"verify": verify}
+
+def exact() -> int:
+    """Experiments where everything can be enumerated: direction, tails."""
+    raise BadCall("say which experiment: divsim exact direction, or divsim exact tails")
+
+
+COMMANDS: dict[str, Callable[..., int]] = {"verify": verify, "exact": exact, "claims": claims}
+GROUPS: dict[str, dict[str, Callable[..., int]]] = {"exact": EXACT}
+"""Commands that have commands of their own."""
+
 DESCRIPTION = "Trust-region masks for reinforcement learning of language models: proven, simulated, taught."
 
 
@@ -44,6 +55,10 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _parse(args: Sequence[str]) -> Callable[[], int]:
     """The call that the arguments ask for, not yet made."""
+    commands, prog, description = COMMANDS, "divsim", DESCRIPTION
+    if args and args[0] in GROUPS:
+        prog, description = f"divsim {args[0]}", str(commands[args[0]].__doc__)
+        commands, args = GROUPS[args[0]], args[1:]
 
     def deferred(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
         @functools.wraps(command)
@@ -52,13 +67,13 @@ def _parse(args: Sequence[str]) -> Callable[[], int]:
 
         return bind
 
-    commands = {name: deferred(command) for name, command in COMMANDS.items()}
+    calls = {name: deferred(command) for name, command in commands.items()}
     terminal = os.environ.get("TERM")
     if "NO_COLOR" in os.environ:
         os.environ["TERM"] = "dumb"  # tyro knows no NO_COLOR, but it writes no colour to a dumb terminal
     try:
         call: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
-            commands, prog="divsim", description=DESCRIPTION, args=args
+            calls, prog=prog, description=description, args=args
         )
     finally:
         if terminal is not None:

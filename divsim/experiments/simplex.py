@@ -34,8 +34,9 @@ from divsim.formulas import (
     policy_gradient_direction,
 )
 
+from .draw_triangle import draw_arrow, draw_curve, draw_regions, mark
 from .style import OKABE_ITO, WIDTH, save, style
-from .triangle import Floats, cells, level_set, to_plane, zero_change
+from .triangle import Floats, cells, level_set, zero_change
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,23 +48,16 @@ Triple = tuple[float, float, float]
 STEPS = 61  # points of the path of one step
 HEAD = 8  # of these points, covered by the head of its arrow
 
-VERDICTS = {
-    (0, 0): ("both tests: towards μ", "white", ""),
-    (1, 1): ("both tests: away from μ", "#D9D9D9", ""),
-    (1, 0): ("ratio test: away from μ, yet KL falls", OKABE_ITO["orange"], "///"),
-    (0, 1): ("ratio test: towards μ, yet KL rises", OKABE_ITO["sky"], "xxx"),
+WORDS = {
+    (0, 0): "both tests: towards μ",
+    (1, 1): "both tests: away from μ",
+    (1, 0): "ratio test: away from μ, yet KL falls",
+    (0, 1): "ratio test: towards μ, yet KL rises",
 }
-"""Words, colour and hatch of a region by [ratio outward, divergence outward]."""
+"""What is said of a region, by [ratio outward, divergence outward]."""
 
 STEP_LOOK: dict[str, Any] = {"color": OKABE_ITO["vermilion"], "linewidth": 3.5}
-ARROW_HEAD: dict[str, Any] = {
-    "arrowstyle": "-|>,head_length=.6,head_width=.35",
-    "mutation_scale": 19,  # points
-    "color": STEP_LOOK["color"],
-    "linewidth": 0,
-    "shrinkA": 0,
-    "shrinkB": 0,
-}
+ARROW_SIZE = 19  # points
 
 
 @dataclass(frozen=True)
@@ -198,7 +192,7 @@ def plot(result: Result) -> "Figure":
         place = {"left": 0.1, "right": 0.98, "top": 0.88, "bottom": 0.235, "wspace": 0.16, "hspace": 0.34}
         axes = figure.subplots(2, len(result.panels), height_ratios=(3, 1), squeeze=False, gridspec_kw=place)
         for panel, (triangle, curve) in zip(result.panels, axes.T, strict=True):
-            _draw_regions(triangle, panel)
+            draw_regions(triangle, np.array(panel.case.mu), panel.case.action, WORDS)
             _draw_policies(triangle, panel, result.config.delta)
             _draw_curve(curve, panel)
         axes[1, 0].set_ylabel("change of KL (nats)")
@@ -208,52 +202,15 @@ def plot(result: Result) -> "Figure":
     return figure
 
 
-def _draw_regions(axes: "Axes", panel: Panel) -> None:
-    """Each test is one shape, beyond a line or inside a circle; they disagree where only one covers."""
-    from matplotlib.patches import Polygon
-
-    k, mu, corners = panel.case.action, np.array(panel.case.mu), np.eye(3)
-    ends = mu[k] * corners[k] + (1 - mu[k]) * np.delete(corners, k, axis=0)
-
-    def region(outline: Floats, verdict: tuple[int, int], within: Polygon | None = None) -> Polygon:
-        label, colour, hatch = VERDICTS[verdict]
-        shape = Polygon(to_plane(outline, k), facecolor=colour, hatch=hatch, label=label, edgecolor="0.3")
-        axes.add_patch(shape)
-        if within is not None:
-            shape.set_clip_path(within)
-        return shape
-
-    triangle = region(corners, (0, 0))
-    region(panel.circle, (0, 1), triangle)
-    beyond = region(np.vstack([corners[k], ends]), (1, 0))
-    region(panel.circle, (1, 1), beyond)
-    axes.plot(*to_plane(corners[[0, 1, 2, 0]], k).T, color="black")
-    for token, place in enumerate(to_plane(corners, k)):
-        name, offset = (f"token {token} = k", 12) if token == k else (f"token {token}", -14)
-        axes.annotate(name, place, (0, offset), textcoords="offset points", ha="center", va="center")
-    axes.set_title("μ = ({:g}, {:g}, {:g})".format(*panel.case.mu), pad=14)
-    axes.set(aspect="equal", xlim=(-0.06, 1.06), ylim=(-0.08, 0.92))
-    axes.axis("off")
-
-
 def _draw_policies(axes: "Axes", panel: Panel, delta: float) -> None:
-    from matplotlib.patheffects import withStroke
-
-    def draw(policies: Floats | Triple, *shape: str, **look: Any) -> None:
-        axes.plot(*to_plane(np.asarray(policies), panel.case.action).T, *shape, **look)
-
-    draw(panel.trust_region, color="black", label=f"trust region: KL(μ‖π) = {delta:g} nats")
-    draw(panel.start_level, color="black", linestyle=":", linewidth=1.5, label="KL(μ‖π) of the marked π")
-    draw(panel.path[:-HEAD], **STEP_LOOK, label="one gradient step of growing size")
-    before, end = to_plane(panel.path[[-1 - HEAD, -1]], panel.case.action)
-    axes.annotate("", end, before, arrowprops=ARROW_HEAD)
-    marks = ((panel.case.mu, "μ", "s", (0, 12)), (panel.case.pi, "π", "o", (14, -3)))
-    for policy, name, shape, offset in marks:
-        draw(policy, shape, color="black", markersize=7)
-        place = tuple(to_plane(np.array(policy), panel.case.action))
-        halo = [withStroke(linewidth=3, foreground="white")]
-        axes.annotate(name, place, offset, textcoords="offset points", size=14, va="center", ha="center",
-                      path_effects=halo)  # fmt: skip
+    k, mu, pi = panel.case.action, np.array(panel.case.mu), np.array(panel.case.pi)
+    draw_curve(axes, panel.trust_region, k, color="black", label=f"trust region: KL(μ‖π) = {delta:g} nats")
+    draw_curve(axes, panel.start_level, k, color="black", linestyle=":", linewidth=1.5,
+               label="KL(μ‖π) of the marked π")  # fmt: skip
+    draw_arrow(axes, panel.path, k, HEAD, ARROW_SIZE, **STEP_LOOK, label="one gradient step of growing size")
+    mark(axes, mu, k, "μ", "s", (0, 12))
+    mark(axes, pi, k, "π", "o", (14, -3))
+    axes.set_title("μ = ({:g}, {:g}, {:g})".format(*mu), pad=14)
 
 
 def _draw_curve(axes: "Axes", panel: Panel) -> None:

@@ -4,15 +4,15 @@ One chapter is one task: its theorems are checked symbolically, then its claims 
 parallel processes; nothing is sampled but the simulator's random cases, which the seed fixes.
 """
 
-import multiprocessing
-import signal
+import functools
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from .pool import spread
 
 if TYPE_CHECKING:
     from divsim.derivations import Report
@@ -85,28 +85,9 @@ def chapter_ids(only: Sequence[str] = ()) -> tuple[str, ...]:
 
 def run(config: Config) -> Iterator[ChapterResult]:
     """Verify the chapters; results come as they are finished, not in table order."""
-    if config.processes == 1:
-        yield from (verify_chapter(chapter, config.seed) for chapter in config.chapters)
-        return
-    # Spawned, not forked: the caller may already run threads (progress bars, BLAS).
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(
-        config.processes, mp_context=context, initializer=_leave_interrupts_to_the_parent
-    )
-    try:
-        tasks = [pool.submit(verify_chapter, chapter, config.seed) for chapter in config.chapters]
-        for done in as_completed(tasks):
-            yield done.result()
-    except BaseException:  # an interrupt too must not leave workers behind
-        for worker in multiprocessing.active_children():
-            worker.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work = functools.partial(verify_chapter, seed=config.seed)
+    for _, result in spread(work, config.chapters, config.processes):
+        yield result
 
 
 def verify_chapter(chapter: str, seed: int) -> ChapterResult:

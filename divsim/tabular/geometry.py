@@ -74,6 +74,40 @@ def linear_head(features: Floats) -> Geometry:
     return Geometry("linear_head", direction, rate)
 
 
+def natural_head(features: Floats) -> Geometry:
+    r"""The natural gradient of logits `z = W theta`: what the head's own Fisher matrix makes of a step.
+
+        direction = W F^+ W^T (e_k - pi),     F = W^T (diag(pi) - pi pi^T) W
+
+    Args:
+      features: (V, d) the head W.
+
+    Returns:
+      A `Geometry`; with d >= V - 1 generic features it is `NATURAL` up to a shift.
+
+    Source: [Amari98] section 2; derivations, T11 for the kernel.
+
+    >>> log_pi, k = np.log(np.array([0.2, 0.3, 0.5])), np.array(0)
+    >>> step = natural_head(np.eye(3)[:, :2]).direction(log_pi, k)
+    >>> (step - step[-1]).round(6).tolist()  # the same as (5, 0, 0)
+    [5.0, 0.0, 0.0]
+    """
+
+    def direction(log_pi: Floats, action: Ints) -> Floats:
+        root = np.exp(log_pi / 2)
+        scores = root[..., None] * (features - (np.exp(log_pi) @ features)[..., None, :])
+        whitened = policy_gradient_direction(log_pi, np.asarray(action)) / root
+        # F = scores^T scores, so F^+ scores^T is the pseudo-inverse of scores: no condition number squared.
+        theta = (whitened[..., None, :] @ np.swapaxes(np.linalg.pinv(scores), -1, -2))[..., 0, :]
+        return np.asarray(theta @ features.T)
+
+    def rate(divergence: Divergence, pair: PolicyPair, action: Ints) -> Floats:
+        q = divergence.logit_grad(pair.log_mu, pair.log_pi)
+        return np.asarray(np.sum(q * direction(pair.log_pi, action), axis=-1))
+
+    return Geometry("natural_head", direction, rate)
+
+
 def geometries(features: Floats) -> dict[str, Geometry]:
     """All four geometries by name, the linear head with the given features (V, d).
 

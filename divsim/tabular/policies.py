@@ -134,6 +134,27 @@ def sample_action(rng: np.random.Generator, log_p: Floats) -> Ints:
     return np.asarray(np.argmax(log_p + rng.gumbel(size=log_p.shape), axis=-1), dtype=np.int64)
 
 
+def sample_from(rng: np.random.Generator, log_p: Floats) -> Ints:
+    """One token from each row, by inverting the cumulative sum: one uniform number a row.
+
+    Args:
+      rng: the only source of randomness.
+      log_p: (..., V) log-probabilities, nats; -inf is never drawn.
+
+    Returns:
+      (...) int, the sampled tokens.
+
+    Source: inverse transform sampling.
+
+    >>> int(sample_from(np.random.default_rng(0), np.log(np.array([1e-300, 1.0]))))
+    1
+    """
+    cumulative = np.cumsum(np.exp(log_p), axis=-1)
+    # Scaled by the last sum, so that rounding of the total draws no token beyond the last possible one.
+    level = rng.random(log_p.shape[:-1])[..., None] * cumulative[..., -1:]
+    return np.asarray(np.sum(cumulative <= level, axis=-1), dtype=np.int64)
+
+
 def at_action(values: Floats, action: Ints) -> Floats:
     """The entry of each row that belongs to its token: (..., V) and (...) int -> (...).
 

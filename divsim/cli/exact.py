@@ -1,0 +1,222 @@
+"""`divsim exact`: experiments where everything can be enumerated, each into a run directory of its own."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from divsim.cli.common import BadCall, cores, output, progress, workers
+
+if TYPE_CHECKING:
+    from divsim.experiments.rows import Row
+    from divsim.experiments.runs import Experiment
+
+Preset = Literal["quick", "full"]
+
+
+def direction(
+    preset: Preset = "quick",
+    world: str = "language",
+    vocab: int | None = None,
+    mismatch: tuple[str, ...] = (),
+    k: int | None = None,
+    delta: tuple[float, ...] = (),
+    seeds: int | None = None,
+    tokens: int | None = None,
+    rules: tuple[str, ...] = (),
+    data: Path | None = None,
+    out: Path | None = None,
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    seed: int = 0,
+    processes: int | None = None,
+) -> int:
+    """Which direction test is right: ratio, predicted change, or "always", against what a step really does.
+
+    Args:
+      preset: quick takes under half a minute, full about ten minutes on two cores.
+      world: language, flat, ...; or "real": recorded tokens of a small language model.
+      vocab: size of the vocabulary of a token's own step.
+      mismatch: what comes between mu and pi, such as noise_0.5 stale_16.
+      k: tokens of mu that the top-K view shows.
+      delta: trust-region radii, nats of forward KL.
+      seeds: independent repetitions.
+      tokens: tokens a seed, of a token's own step.
+      rules: direction tests to print, such as ratio full uniform; all are in results.json.
+      data: with "real": an archive of recorded tokens in place of the one that ships.
+      out: the run directory; by default runs/direction-PRESET.
+      resume: go on with a run that was interrupted.
+      seed: of every random stream.
+      processes: worker processes; by default one per core. The result does not depend on it.
+
+    Returns:
+      0.
+    """
+    from divsim.cli.exact_tables import print_direction
+    from divsim.experiments import direction as module
+
+    changes = {"world": world, "vocab": vocab, "mismatches": mismatch, "k": k, "deltas": delta}
+    changes |= {"seeds": seeds, "tokens": tokens, "seed": seed}
+    if world == "real":
+        return _real("direction", changes, data, out, resume, processes)
+    _refuse_data(data)
+    config = _configured(module.PRESETS[preset], changes, module.check)
+    shown = _known_rules(rules)
+    rows, folder = _run(module.EXPERIMENT, config, out, preset, resume, processes)
+    print_direction(output(), config, rows, shown)
+    return _close(module.EXPERIMENT.name, rows, folder)
+
+
+def tails(
+    preset: Preset = "quick",
+    world: str | None = None,
+    mismatch: str = "noise_0.5",
+    vocab: tuple[int, ...] = (),
+    k: tuple[int, ...] = (),
+    delta: tuple[float, ...] = (),
+    seeds: int | None = None,
+    data: Path | None = None,
+    out: Path | None = None,
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    seed: int = 0,
+    processes: int | None = None,
+) -> int:
+    """What a top-K view of mu forgets: bias, error and sign flips of the tail estimators, and certificates.
+
+    Args:
+      preset: quick takes under half a minute, full about ten minutes on two cores.
+      world: one world such as language or flat in place of the preset's cells; or "real": recorded tokens.
+      mismatch: with a world: what comes between mu and pi.
+      vocab: with a world: sizes of the vocabulary.
+      k: sizes of the top-K view.
+      delta: trust-region radii, nats of forward KL.
+      seeds: independent repetitions.
+      data: with "real": an archive of recorded tokens in place of the one that ships.
+      out: the run directory; by default runs/tails-PRESET.
+      resume: go on with a run that was interrupted.
+      seed: of every random stream.
+      processes: worker processes; by default one per core. The result does not depend on it.
+
+    Returns:
+      0.
+    """
+    from divsim.cli.exact_tables import print_tails
+    from divsim.experiments import tails as module
+
+    changes: dict[str, Any] = {"sizes": k, "deltas": delta, "seeds": seeds, "seed": seed}
+    if world == "real":
+        return _real("tails", changes | {"vocab": vocab}, data, out, resume, processes)
+    _refuse_data(data)
+    if world is None and vocab:
+        raise BadCall(
+            "--vocab needs a --world, such as --world flat; the preset's cells have sizes of their own"
+        )
+    if world is not None:
+        changes["pairs"] = module.chosen(world, mismatch, vocab)
+    config = _configured(module.PRESETS[preset], changes, module.check)
+    rows, folder = _run(module.EXPERIMENT, config, out, preset, resume, processes)
+    print_tails(output(), config, rows)
+    return _close(module.EXPERIMENT.name, rows, folder)
+
+
+EXACT: dict[str, Callable[..., int]] = {"direction": direction, "tails": tails}
+
+
+def _refuse_data(data: Path | None) -> None:
+    if data is not None:
+        raise BadCall("--data goes with --world real; synthetic worlds read no file")
+
+
+def _known_rules(rules: Sequence[str]) -> tuple[str, ...]:
+    from divsim.tabular.agreement import TESTS
+
+    known = (*TESTS, "own_rate")
+    for rule in rules:
+        if rule not in known:
+            raise BadCall(f"--rules: unknown rule {rule!r}; the rules are {', '.join(known)}")
+    return tuple(rules)
+
+
+def _configured(preset: Any, changes: dict[str, Any], check: Callable[[Any], None]) -> Any:
+    """The preset with what the call says otherwise, checked before any work."""
+    said = {name: value for name, value in changes.items() if value is not None and value != ()}
+    config = dataclasses.replace(preset, **said)
+    try:
+        check(config)
+    except ValueError as error:
+        raise BadCall(str(error)) from error
+    return config
+
+
+def _run(
+    experiment: "Experiment[Any]",
+    config: Any,
+    out: Path | None,
+    preset: str,
+    resume: bool,
+    processes: int | None,
+) -> "tuple[list[Row], Path]":
+    from divsim.experiments.runs import RunError, run
+
+    if processes is not None and processes < 1:
+        raise BadCall(f"--processes must be >= 1, got {processes}")
+    folder = out if out is not None else Path("runs") / f"{experiment.name}-{preset}"
+    with workers(), progress() as bar:
+        task = bar.add_task(f"exact {experiment.name}", total=None)
+        try:
+            rows = run(
+                experiment, config, folder, processes or cores(), resume,
+                advance=lambda done, total: bar.update(task, completed=done, total=total),
+            )  # fmt: skip
+        except RunError as error:
+            raise BadCall(str(error)) from error
+    return rows, folder
+
+
+def _real(
+    name: str,
+    changes: dict[str, Any],
+    data: Path | None,
+    out: Path | None,
+    resume: bool,
+    processes: int | None,
+) -> int:
+    from divsim.cli.exact_tables import print_real
+    from divsim.experiments import real_run
+
+    for setting, value in changes.items():
+        if setting not in ("world", "seed") and value is not None and value != ():
+            raise BadCall(f"--world real has its own tokens and sizes; leave --{setting} out")
+    try:
+        config = real_run.Config(name, "" if data is None else str(data), changes["seed"])
+        real_run.check(config)
+    except ValueError as error:
+        raise BadCall(str(error)) from error
+    rows, folder = _run(real_run.EXPERIMENT, config, out, name, resume, processes)
+    print_real(output(), name, rows)
+    output().print(f"\nwritten to {folder}: results.json, config.json, environment.json, figures")
+    return 0
+
+
+def _close(name: str, rows: "Sequence[Row]", folder: Path) -> int:
+    """Say where everything is, and how it compares with the prototype."""
+    from divsim.experiments.prototype import compare, page
+
+    comparisons = compare(name, rows)
+    (folder / "prototype.md").write_text(page(comparisons), encoding="utf-8")
+    judged = [comparison for comparison in comparisons if comparison.agrees is not None]
+    differing = sum(not comparison.agrees for comparison in judged)
+    console = output()
+    if judged:
+        console.print(
+            f"\nAn earlier prototype's numbers for these settings: {len(judged) - differing} agree, "
+            f"{differing} differ; side by side in {folder / 'prototype.md'}"
+        )
+    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    console.print(
+        f"written to {folder}: results.json ({len(rows):,} rows), tiles, figures; divsim "
+        f"{environment['divsim']}, numpy {environment['numpy']}, {environment['processes']} processes"
+    )
+    return 0

@@ -1,0 +1,48 @@
+"""Refusals that experiments share: a setting that cannot work is named, with its value and a remedy."""
+
+from collections.abc import Collection
+
+
+def require_known(setting: str, value: str, known: Collection[str]) -> None:
+    """A name out of a table.
+
+    >>> require_known("world", "flt", ["language", "flat"])
+    Traceback (most recent call last):
+    ValueError: world 'flt' is unknown; it must be one of language, flat
+    """
+    if value not in known:
+        raise ValueError(f"{setting} {value!r} is unknown; it must be one of {', '.join(known)}")
+
+
+def require_positive(setting: str, value: float, remedy: str) -> None:
+    """A finite number above 0; NaN is none.
+
+    >>> require_positive("delta", -0.1, "it is a radius in nats")
+    Traceback (most recent call last):
+    ValueError: delta must be a finite number > 0, got -0.1; it is a radius in nats
+    """
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{setting} must be a finite number > 0, got {value}; {remedy}")
+
+
+def require_deltas(deltas: tuple[float, ...]) -> None:
+    """Distinct radii of the regions."""
+    for delta in deltas:
+        require_positive("delta", delta, "it is the radius of a trust region, in nats")
+    if not deltas or len({f"{delta:g}" for delta in deltas}) < len(deltas):
+        raise ValueError(f"delta must be one or more distinct radii, got {deltas}; such as --delta 0.05 0.15")
+
+
+def require_top_k(k: int, vocab: int) -> None:
+    """A top-K view of a vocabulary."""
+    require_positive("k", k, "it counts tokens")
+    if k > vocab:
+        raise ValueError(
+            f"k must be at most the vocabulary, got k = {k} and vocab = {vocab}; choose a smaller k"
+        )
+
+
+def require_seed(seed: int) -> None:
+    """A seed that NumPy takes."""
+    if seed < 0:
+        raise ValueError(f"seed must be >= 0, got {seed}")

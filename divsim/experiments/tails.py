@@ -1,0 +1,56 @@
+"""What does a top-K view forget? Bias, error and sign flips of the tail estimators, and what can be
+certified.
+
+Two parts. `estimators`: every estimator at every K against the full vocabulary. `certificate`: the proven
+interval when the engine's record is off.
+"""
+
+from dataclasses import replace
+
+from divsim.tabular.language import WORLDS
+from divsim.tabular.mismatch import MISMATCHES
+
+from .checks import require_deltas, require_known, require_positive, require_seed, require_top_k
+from .parts import assemble
+from .tails_certificate import CERTIFICATE
+from .tails_config import INDEPENDENT, VOCABS, Config, Pairs
+from .tails_estimators import ESTIMATOR
+from .tails_figures import figures
+
+PARTS = (ESTIMATOR, CERTIFICATE)
+EXPERIMENT = assemble("tails", __name__, PARTS, figures)
+FULL = Config()
+QUICK = replace(FULL, seeds=4, entries=2**16)
+PRESETS = {"quick": QUICK, "full": FULL}
+
+
+def chosen(world: str, mismatch: str, vocabs: tuple[int, ...]) -> tuple[Pairs, ...]:
+    """The cells of one world and mismatch, at the preset's vocabularies if none are named.
+
+    >>> [pairs.name for pairs in chosen("flat", "noise_0.5", (1000,))]
+    ['flat-noise_0.5-1000']
+    """
+    return tuple(Pairs(world, mismatch, vocab) for vocab in (vocabs or VOCABS))
+
+
+def check(config: Config) -> None:
+    """Refuse settings that cannot work, before any work.
+
+    Errors: ValueError that names the setting, its value and the remedy.
+    """
+    for pairs in config.pairs:
+        if pairs.mismatch != INDEPENDENT:
+            require_known("world", pairs.world, WORLDS)
+            require_known("mismatch", pairs.mismatch, MISMATCHES)
+        require_positive(
+            "vocab", pairs.vocab - 1, "a policy over one token cannot change; vocab must be >= 2"
+        )
+    if len({pairs.name for pairs in config.pairs}) < len(config.pairs):
+        raise ValueError("vocab must not repeat; name each size once")
+    if len(set(config.sizes)) < len(config.sizes):
+        raise ValueError(f"k must not repeat, got {config.sizes}; name each size once")
+    for k in config.sizes:
+        require_top_k(k, max(pairs.vocab for pairs in config.pairs))
+    require_deltas(config.deltas)
+    require_positive("seeds", config.seeds, "it counts repetitions")
+    require_seed(config.seed)
