@@ -260,10 +260,11 @@ def _argsort(array: Any, axis: int = -1, descending: bool = False, stable: bool 
 
 
 def _put_along_axis(array: Any, index: Any, value: Any, axis: int) -> None:
-    np.put_along_axis(array.data, index.data, np.asarray(real(value)), axis=axis)
+    np.put_along_axis(array.data, index.data, np.asarray(_data(value)), axis=axis)
 
 
-_MOVES = ("max", "min", "maximum", "minimum", "sort", "flip", "argmax", "reshape", "take_along_axis")
+_ORDERS = ("max", "min", "maximum", "minimum", "sort", "argmax")
+_MOVES = ("flip", "reshape", "broadcast_to", "take_along_axis")
 _SUMS = ("sum", "all", "any", "matmul")
 
 xp = SimpleNamespace(
@@ -274,8 +275,8 @@ xp = SimpleNamespace(
     bool=np.dtype("bool"),
     inf=np.inf,
     nan=np.nan,
-    finfo=lambda dtype: SimpleNamespace(eps=0.0, max=np.inf),
-    **{name: _numpy(name) for name in (*_MOVES, *_SUMS)},
+    finfo=lambda dtype: SimpleNamespace(eps=0.0, min=float(np.finfo(np.float64).min), max=np.inf),
+    **{name: _numpy(name) for name in (*_ORDERS, *_MOVES, *_SUMS)},
     **{name: _joined(name) for name in ("concat", "stack")},
     exp=_entrywise(_exp),
     log=_entrywise(_log),
@@ -297,4 +298,5 @@ xp = SimpleNamespace(
     argsort=_argsort,
     put_along_axis=_put_along_axis,
 )
-"""The array-API namespace of `SymbolicArray`; an exact number has no rounding and no largest value."""
+"""The array-API namespace of `SymbolicArray`; an exact number has no rounding and no largest value.
+The lowest is what formulas put for log 0."""

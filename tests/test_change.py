@@ -27,9 +27,11 @@ from divsim.formulas import (
     exponential_path,
     finite_change,
     flip_step_bracket,
+    forward_kl_along,
     kernel_change,
     mean_under,
     policy_gradient_direction,
+    step_kl,
 )
 
 # pi, mu and the sampled token k of examples whose c_k is known as a fraction
@@ -140,7 +142,7 @@ def test_unknown_tail() -> None:
 
 @given(data=st.data(), pair=log_prob_pairs())
 def test_finite_change_is_exact(data: st.DataObject, pair: Pair) -> None:
-    """(change.finite) at any size and direction."""
+    """(change.finite) and (change.step_kl) at any size and direction."""
     row = st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=len(pair[0]), max_size=len(pair[0]))
     size = data.draw(st.sampled_from([1e-8, 1e-4, 1e-1, 1.0, 10.0]))
     move = size * np.array(data.draw(row))
@@ -150,6 +152,16 @@ def test_finite_change_is_exact(data: st.DataObject, pair: Pair) -> None:
     # Rounding of the terms d x and expm1(x) - x, each of the size of the move.
     atol = 8 * laws.EPS * float(np.max(np.abs(move))) + 1e-50  # and 60 digits of the oracle
     assert_close(finite_change(*pair, move), exact, rtol=0, atol=atol)
+    assert_close(step_kl(pair[1], move), float(oracles.forward_kl(pi, after)), rtol=0, atol=atol)
+    assert step_kl(pair[1], move) >= 0
+
+
+@given(pair=pairs_with_zeros(), k=st.integers(0, 2))
+def test_two_questions_in_one_pass(pair: Pair, k: int) -> None:
+    direction = policy_gradient_direction(pair[1], np.array(k))
+    both = forward_kl_along(*pair, direction)
+    alone = FORWARD_KL.measure(*pair), directional_change(FORWARD_KL, *pair, direction)
+    assert_close(both, alone, rtol=0)  # the same operations in the same order
 
 
 @given(pair=log_prob_pairs(closest=0.1), t=st.floats(-20, 20))
@@ -292,6 +304,7 @@ def test_numpy_and_torch_agree(xp: Library) -> None:
     pairs_of_results = [
         (change(View.full(a, b, k)), change(View.full(log_mu, log_pi, action))),
         (finite_change(a, b, x), finite_change(log_mu, log_pi, move)),
+        *zip(forward_kl_along(a, b, x), forward_kl_along(log_mu, log_pi, move), strict=True),
         (curvature(b, x), curvature(log_pi, move)),
         (mean_under(b, x), np.sum(np.exp(log_pi) * move, axis=-1)),
         *zip(flip_step_bracket(a, b, k), flip_step_bracket(log_mu, log_pi, action), strict=True),

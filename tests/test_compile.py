@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 from pairs import assert_close, batch
 
-from divsim.formulas import FORWARD_KL, TV, View, change, change_interval, finite_change, renyi
+from divsim.formulas import (
+    FORWARD_KL,
+    TV,
+    View,
+    change,
+    change_interval,
+    finite_change,
+    forward_kl_along,
+    policy_gradient_direction,
+    renyi,
+)
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -25,6 +35,9 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "change": lambda log_mu, log_pi: change(View.full(log_mu, log_pi, ACTION, check=False), TV),
     "change of a tail": lambda log_mu, log_pi: change(top_k(log_mu, log_pi), tail="proportional"),
     "tail.change_interval": lambda log_mu, log_pi: torch.stack(change_interval(top_k(log_mu, log_pi))),
+    "forward_kl_along": lambda log_mu, log_pi: torch.stack(
+        forward_kl_along(log_mu, log_pi, policy_gradient_direction(log_pi, ACTION))
+    ),
     "change.finite": lambda log_mu, log_pi: finite_change(log_mu, log_pi, 0.1 * log_mu),
 }
 

@@ -19,6 +19,7 @@ from divsim.formulas import (
     change,
     dppo,
     entropy,
+    finite_change,
     log_softmax,
 )
 
@@ -142,3 +143,12 @@ def test_masked_logits_through_from_logits(xp: Library) -> None:
         assert np.isfinite(float(change(view, tail=tail)[0]))
     assert_close(change(View.full(xp.array(logs([[0.6, 0, 0.4, 0]])), log_softmax(z), xp.array([0]))),
                  [-0.1 + 0.5 * 0.1 - 0.5 * 0.5], rtol=1e-14)  # fmt: skip
+
+
+def test_the_gradient_of_a_finite_change_at_impossible_tokens() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    z = torch.tensor([[0.1, 0.2, -np.inf], [0.3, -0.4, -np.inf]], dtype=torch.float64, requires_grad=True)
+    log_mu = torch.as_tensor(logs([[0.3, 0.7, 0.0], [0.3, 0.3, 0.4]]))
+    move = torch.tensor([0.1, -0.2, 0.3], dtype=torch.float64) * torch.tensor([[1.0], [30.0]])
+    finite_change(log_mu, torch.log_softmax(z, dim=-1), move).sum().backward()
+    assert bool(torch.isfinite(z.grad).all())

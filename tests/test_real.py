@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from divsim.experiments.real import NOISE, direction_rows, regions, tails_rows
+from divsim.experiments.real import direction_rows, regions, tails_rows
 from divsim.experiments.rows import MEASURED, find, select
 from divsim.tabular.real_tokens import RealTokens, load
+from divsim.tabular.real_views import euclidean_change, euclidean_flip_step
 
 Bools = NDArray[np.bool_]
 ALL = load()
@@ -21,7 +22,7 @@ each_pair = pytest.mark.parametrize("tokens", ALL.values(), ids=list(ALL))
 def signs(tokens: RealTokens) -> tuple[NDArray[np.float64], Bools]:
     """pi_k - mu_k, and whether both tests have a sign: the oracle."""
     gap = np.exp(tokens.log_pi_k) - np.exp(tokens.log_mu_k)
-    return gap, (np.abs(gap) >= NOISE) & (np.abs(tokens.c) >= NOISE)
+    return gap, (np.abs(gap) >= 1e-6) & (np.abs(tokens.c) >= 1e-6)
 
 
 # ---- rows
@@ -156,8 +157,18 @@ def test_the_gain_over_the_ratio_test_is_a_difference(tokens: RealTokens) -> Non
     assert find(DIRECTION, **key, geometry="sign")["high"] < -0.1
 
 
-def test_brackets_leave_next_to_nothing_open() -> None:
-    assert max(row["value"] for row in select(DIRECTION, quantity="unresolved_share")) < 0.02
+def test_brackets_leave_next_to_nothing_open_and_that_counts_as_not_raised() -> None:
+    rows = select(DIRECTION, quantity="unresolved_share")
+    assert 0 < max(row["value"] for row in rows) < 0.02
+    tokens = ALL["fp8_base"]
+    step = 2 * euclidean_flip_step(tokens)
+    low, high = np.hstack([euclidean_change(tokens, side * step) for side in (1, -1)])
+    decided = np.tile(signs(tokens)[1], 2)
+    key = {"mismatch": "fp8_base", "region": "all", "geometry": "euclidean", "step": "2"}
+    for quantity, event in (("unresolved_share", (low <= 0) & (high >= 0)), ("base_rate", low > 0)):
+        row = find(DIRECTION, **key, quantity=quantity)
+        assert row["value"] == pytest.approx(np.mean(event[decided]), abs=1e-15)
+    assert np.any(((low <= 0) & (high > 0))[decided])
 
 
 # ---- tails
@@ -223,6 +234,10 @@ def test_no_certified_sign_is_wrong() -> None:
     rows = select(TAILS, quantity="wrong_share")
     assert len(rows) > 300
     assert {row["value"] for row in rows} == {0.0}
+    for row in rows:
+        place = {name: value for name, value in row.items() if name not in (*MEASURED, "quantity")}
+        certified = find(TAILS, **place, quantity="certified_share")
+        assert row["tokens"] == round(certified["value"] * certified["tokens"])
 
 
 @each_pair

@@ -158,13 +158,16 @@ def test_the_free_overlap_bounds_every_tail() -> None:
 
 
 def flat() -> RealTokens:
-    """Made-up tokens whose likeliest 20 hold about a hundredth of the mass."""
-    rng = np.random.default_rng(0)
-    mu = -0.3 * np.log1p(np.arange(49_152.0))[None]
-    pi, k = mu + 0.5 * rng.standard_normal(mu.shape), np.array([7])
-    return replace(
-        ALL["bf16_base"], full_logits_mu=mu, full_logits_pi=pi, full_action=k, full_row=np.array([0])
-    )
+    """Made up: mu's likeliest 20 hold about a hundredth of the mass; pi is noisy, or even on the next 2000.
+
+    With the second a wider cap moves an end of the bracket by more than the mass of the record does.
+    """
+    rank = np.arange(49_152.0)
+    mu = -0.3 * np.log1p(rank)
+    noisy = mu + 0.5 * np.random.default_rng(0).standard_normal(rank.shape)
+    even = np.where((rank >= 20) & (rank < 2020), 0.0, -8.0)
+    logits = {"full_logits_mu": np.stack([mu, mu]), "full_logits_pi": np.stack([noisy, even])}
+    return replace(ALL["bf16_base"], full_action=np.array([7, 7]), full_row=np.array([0, 1]), **logits)
 
 
 @pytest.mark.parametrize("error", [0.02, 0.5])

@@ -121,6 +121,10 @@ def test_direction_at_any_leading_shape(xp: Library) -> None:
     assert_close(policy_gradient_direction(log_pi, xp.array(2)), [-0.2, -0.3, 0.5], rtol=1e-15)
     rows = policy_gradient_direction(xp.array(np.log([[0.2, 0.8], [0.5, 0.5]])), xp.array([1, 0]))
     assert_close(rows, [[-0.2, 0.2], [0.5, -0.5]], rtol=1e-14)
+    every = policy_gradient_direction(xp.array(np.log([[0.2, 0.3, 0.5]])), xp.array([0, 1, 2]))
+    assert_close(every, np.eye(3) - [0.2, 0.3, 0.5], rtol=1e-14)
+    same = policy_gradient_direction(xp.array(np.log([[0.2, 0.8], [0.5, 0.5]])), xp.array(1))
+    assert_close(same, [[-0.2, 0.2], [-0.5, 0.5]], rtol=1e-14)
 
 
 @given(pair=pairs_with_zeros())

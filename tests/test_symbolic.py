@@ -35,6 +35,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     **{name: ((ROWS,), {}) for name in ("zeros_like", "ones_like", "asarray")},
     "matmul": ((ROWS, POSITIVE.T), {}),
     "reshape": ((ROWS, (3, 2)), {}),
+    "broadcast_to": ((ROWS, (4, 2, 3)), {}),
     "take_along_axis": ((ROWS, IDS), {"axis": -1}),
     "where": ((SIGNS, ROWS, 0.5), {}),
     "clip": ((ROWS,), {"min": -0.25, "max": 1}),

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ENTRIES = 2**16
-"""Of one array of a block, rows times vocabulary: half a megabyte in float64; a block uses some twenty."""
+ENTRIES = 2**15
+"""Of one array of a block, rows times vocabulary: a quarter of a megabyte in float64; it uses some twenty."""
 
 
 def blocks(rows: int, vocab: int) -> Iterator[int]:
     """Sizes of the blocks that make up `rows` rows of `vocab` entries.
 
-    >>> list(blocks(5, 30_000))
+    >>> list(blocks(5, 15_000))
     [2, 2, 1]
     """
     most = max(1, ENTRIES // vocab)
@@ -30,7 +30,7 @@ def total(
       compute: number of rows of a block -> its arrays.
       rows, vocab: of the whole batch.
 
-    >>> total(lambda n: {"rows": np.array([n])}, 5, 30_000)["rows"].tolist()
+    >>> total(lambda n: {"rows": np.array([n])}, 5, 15_000)["rows"].tolist()
     [5]
     """
     sums: dict[str, NDArray[Any]] = {}

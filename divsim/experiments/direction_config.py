@@ -35,7 +35,7 @@ class Config:
     world: str = "language"
     vocab: int = 2000
     mismatches: tuple[str, ...] = tuple(name for name in MISMATCHES if name != "noise_0.7")
-    tokens: int = 512
+    tokens: int = 384
     k: int = 20
     deltas: tuple[float, ...] = (0.05, 0.15)
     rank: int = 32

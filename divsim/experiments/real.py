@@ -184,16 +184,15 @@ def _tails_rows(tokens: RealTokens) -> list[Row]:
             for name, divergence, exact in (("kl", FORWARD_KL, tokens.kl), ("tv", TV, tokens.tv))
         }
         certified, _ = _certified(tokens, seen)
+        estimates = {tail: change(seen, FORWARD_KL, tail) for tail in ESTIMATORS}
         for region, inside in places.items():
             place = {"table": "estimators", **key, "region": region}
             for name, (exact, gap) in missed.items():
                 part = ratio(clusters, gap, exact, inside)
                 found += _row(part, inside, **place, quantity=f"missed_{name}_share")
             found += _row(share(clusters, certified, inside), inside, **place, quantity="certified_share")
-            for tail in ESTIMATORS:
-                found += _error_rows(
-                    tokens, clusters, inside, change(seen, FORWARD_KL, tail), place | {"tail": tail}
-                )
+            for tail, estimate in estimates.items():
+                found += _error_rows(tokens, clusters, inside, estimate, place | {"tail": tail})
         found += _certificate_rows(tokens, k, clusters, places)
     return found
 

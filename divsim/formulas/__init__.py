@@ -51,8 +51,10 @@ from .change import (
     directional_change,
     finite_change,
     flip_step_bracket,
+    forward_kl_along,
     kernel_change,
     mean_under,
+    step_kl,
 )
 from .clauses import FALLBACKS, Clause, Direction, Proximity
 from .diagnostics import diagnostics, share
@@ -135,6 +137,7 @@ __all__ = [
     "exponential_path",
     "finite_change",
     "flip_step_bracket",
+    "forward_kl_along",
     "group_advantage",
     "horizon_adaptive",
     "horizon_coupling",
@@ -169,6 +172,7 @@ __all__ = [
     "share",
     "simulation_gap",
     "spo",
+    "step_kl",
     "trpo_penalty",
     "two_sided",
 ]

@@ -50,8 +50,8 @@ def largest(array: Array, count: int) -> Array:
     return xp.take_along_axis(chosen, order, axis=-1)
 
 
-def fill_at(array: Array, index: Array, value: float) -> Array:
-    """A copy of `array` (..., V) that holds `value` at `index` (..., L)."""
+def fill_at(array: Array, index: Array, value: Array | float) -> Array:
+    """A copy of `array` (..., V) that holds `value`, a number or (..., L), at `index` (..., L)."""
     if hasattr(array, "scatter"):  # torch
         return array.scatter(-1, index, value)
     xp = namespace(array)

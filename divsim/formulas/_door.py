@@ -20,7 +20,7 @@ def admit_policies(
     named = {"log_mu": log_mu, "log_pi": log_pi}
     _require_arrays(named | {"action": action}, is_response)
     checks.require_rows("log_pi", log_pi)
-    tolerance, is_response = _enter(named, tuple(log_pi.shape[:-1]), is_response)
+    tolerance = _enter(named, tuple(log_pi.shape[:-1]), is_response)
     tolerances = {"log_mu": tolerance + math.expm1(log_mu_error), "log_pi": tolerance}
     xp = namespace(log_mu, log_pi)
     checks.require_shape("log_mu", log_mu, log_pi.shape, "that of log_pi")
@@ -41,7 +41,7 @@ def admit_sampled(
     """The sampled tokens' log-probabilities (...), clean: log_mu_k, log_pi_k."""
     named = {"log_mu_k": log_mu_k, "log_pi_k": log_pi_k}
     _require_arrays(named, is_response)
-    tolerance, is_response = _enter(named, tuple(log_pi_k.shape), is_response)
+    tolerance = _enter(named, tuple(log_pi_k.shape), is_response)
     checks.require_shape("log_mu_k", log_mu_k, log_pi_k.shape, "that of log_pi_k")
     log_mu_k, log_pi_k = (_neutral(lift(detach(x)), is_response, 0.0) for x in (log_mu_k, log_pi_k))
     if check:
@@ -64,7 +64,7 @@ def admit_record(
         checks.require_rows(name, rows)
     shape, vocab_size = tuple(pi_logits.shape[:-1]), pi_logits.shape[-1]
     said = {"log_mu_k": record.log_mu_k, "top_log_mu": record.top_log_mu}
-    tolerance, is_response = _enter(said, shape, is_response)
+    tolerance = _enter(said, shape, is_response)
     checks.require_floating({"pi_logits": pi_logits})
     checks.require_shape("log_mu_k", record.log_mu_k, shape, "that of pi_logits without V")
     record_shape = (*shape, record.top_ids.shape[-1])
@@ -75,14 +75,15 @@ def admit_record(
     def like_logits(log_mu: Array) -> Array:
         return xp.astype(lift(detach(log_mu)), pi_logits.dtype)
 
-    ids = _admit_ids("top_ids", record.top_ids, record_shape, is_response[..., None])
+    is_row = None if is_response is None else is_response[..., None]
+    ids = _admit_ids("top_ids", record.top_ids, record_shape, is_row)
     top_log_mu = _neutral_row(like_logits(record.top_log_mu), is_response)
     descending = xp.argsort(top_log_mu, axis=-1, descending=True)  # engines promise no order
     distinct = xp.arange(ids.shape[-1], device=ids.device, dtype=ids.dtype)  # neutral rows need distinct ids
     clean = Record(
         action=_admit_ids("action", record.action, shape, is_response),
         log_mu_k=_neutral(like_logits(record.log_mu_k), is_response, 0.0),
-        top_ids=xp.take_along_axis(xp.where(is_response[..., None], ids, distinct), descending, axis=-1),
+        top_ids=xp.take_along_axis(_or_neutral(ids, is_row, distinct), descending, axis=-1),
         top_log_mu=xp.take_along_axis(top_log_mu, descending, axis=-1),
     )
     if check:
@@ -128,36 +129,38 @@ def _require_arrays(named: Mapping[str, Array], is_response: Array | None) -> No
     checks.require_one_library(dict(named) | ({} if is_response is None else {"is_response": is_response}))
 
 
-def _enter(
-    named: Mapping[str, Array], shape: tuple[int, ...], is_response: Array | None
-) -> tuple[float, Array]:
-    """Types and shapes; the tolerance of a row sum; is_response as a boolean array."""
+def _enter(named: Mapping[str, Array], shape: tuple[int, ...], is_response: Array | None) -> float:
+    """Types and shapes; the tolerance of a row sum."""
     checks.require_floating(named)
     first = next(iter(named.values()))
-    xp = namespace(first)
-    if is_response is None:
-        is_response = xp.ones(shape, dtype=xp.bool, device=first.device)
-    checks.require_bool("is_response", is_response)
-    checks.require_shape("is_response", is_response, shape, "one entry a token")
-    return checks.sum_tolerance(float(xp.finfo(first.dtype).eps)), is_response
+    if is_response is not None:
+        checks.require_bool("is_response", is_response)
+        checks.require_shape("is_response", is_response, shape, "one entry a token")
+    return checks.sum_tolerance(float(namespace(first).finfo(first.dtype).eps))
 
 
-def _admit_ids(name: str, ids: Array, shape: tuple[int, ...], is_response: Array) -> Array:
+def _admit_ids(name: str, ids: Array, shape: tuple[int, ...], is_response: Array | None) -> Array:
     checks.require_integer(name, ids)
     checks.require_shape(name, ids, shape, "one token id each")
     xp = namespace(ids)
     ids = xp.astype(ids, xp.int64)
-    return xp.where(is_response, ids, xp.zeros_like(ids))
+    return _or_neutral(ids, is_response, xp.zeros_like(ids))
 
 
-def _neutral(values: Array, is_response: Array, value: float) -> Array:
-    xp = namespace(values)
-    return xp.where(is_response, values, xp.full_like(values, value))
+def _neutral(values: Array, is_response: Array | None, value: float) -> Array:
+    return _or_neutral(values, is_response, namespace(values).full_like(values, value))
 
 
-def _neutral_row(rows: Array, is_response: Array) -> Array:
+def _neutral_row(rows: Array, is_response: Array | None) -> Array:
     """Rows of padding become the policy that always says token 0."""
+    if is_response is None:
+        return rows
     xp = namespace(rows)
     is_first = xp.arange(rows.shape[-1], device=rows.device) == 0
     certain = xp.where(is_first, xp.zeros_like(rows), xp.full_like(rows, -xp.inf))
-    return xp.where(is_response[..., None], rows, certain)
+    return _or_neutral(rows, is_response[..., None], certain)
+
+
+def _or_neutral(values: Array, is_response: Array | None, neutral: Array) -> Array:
+    """The values where they are a response's; all of them, uncopied, where nothing is padding."""
+    return values if is_response is None else namespace(values).where(is_response, values, neutral)

@@ -5,9 +5,9 @@ whole policies (finite steps, other step geometries) takes log-probabilities (..
 logits, one token and one step; a network, many tokens or momentum are another question.
 """
 
-from ._array import Array, append, namespace, take
+from ._array import Array, namespace, take
 from ._checks import require_known, require_record
-from .divergences import FORWARD_KL, Divergence, difference
+from .divergences import FORWARD_KL, Divergence, kl_and_difference
 from .softmax import logsumexp, policy_gradient_direction
 from .tail import TAILS
 from .view import View
@@ -40,12 +40,10 @@ def change(view: View, divergence: Divergence = FORWARD_KL, tail: str = "full") 
     require_record("view", view, View, "View.full, View.top_k, View.sampled or View.from_logits")
     require_record("divergence", divergence, Divergence, "an entry of DIVERGENCES")
     xp = namespace(view.log_pi)
-    log_mu, log_pi = view.cells
-    q = divergence.logit_grad(log_mu, log_pi)
-    nu = append(xp.exp(view.log_pi), TAILS[tail].nu(view))
-    payments = xp.exp(log_pi) * take(q, view.cell_k)[..., None] - nu * q
-    is_k = xp.arange(q.shape[-1], device=q.device) == view.cell_k[..., None]
-    return xp.sum(xp.where(is_k, xp.zeros_like(q), payments), axis=-1)
+    q = divergence.logit_grad(*view.cells)
+    q_k, q_tail = take(q, view.cell_k), q[..., -1]
+    payments = xp.exp(view.log_pi) * (q_k[..., None] - q[..., :-1])
+    return xp.sum(payments, axis=-1) + xp.exp(view.log_pi_tail) * q_k - TAILS[tail].nu(view) * q_tail
 
 
 def directional_change(divergence: Divergence, log_mu: Array, log_pi: Array, direction: Array) -> Array:
@@ -62,6 +60,23 @@ def directional_change(divergence: Divergence, log_mu: Array, log_pi: Array, dir
     0.111111
     """
     return namespace(log_pi).sum(divergence.logit_grad(log_mu, log_pi) * direction, axis=-1)
+
+
+def forward_kl_along(log_mu: Array, log_pi: Array, direction: Array) -> tuple[Array, Array]:
+    r"""`FORWARD_KL.measure` and `directional_change`, the two questions of a mask, in one pass.
+
+    Args: log_mu, log_pi, direction: (..., V); logs in nats.
+    Returns: (D, dD), each (...): D in nats, and its change per unit step along v.
+    Source: as those; derivations, T2.
+
+    >>> import numpy as np
+    >>> log_mu, log_pi = np.log([0.4, 0.3, 0.3]), np.log([0.45, 0.5, 0.05])
+    >>> kl, slope = forward_kl_along(log_mu, log_pi, policy_gradient_direction(log_pi, np.array(0)))
+    >>> round(float(kl), 6), round(float(slope), 6)
+    (0.337167, -0.06)
+    """
+    kl, q = kl_and_difference(log_mu, log_pi)
+    return kl, namespace(q).sum(q * direction, axis=-1)
 
 
 def kernel_change(divergence: Divergence, log_mu: Array, log_pi: Array, action: Array, gram: Array) -> Array:
@@ -117,7 +132,7 @@ def finite_change(log_mu: Array, log_pi: Array, displacement: Array) -> Array:
 
         D(pi_x) - D(pi) = log E_pi[e^x] - E_mu[x]                                (change.finite)
 
-    computed as (E_pi[x] - E_mu[x]) + log E_pi[e^{x - E_pi x}], so that small steps keep their digits.
+    computed as (pi - mu) . x + KL(pi || pi_x), so that small steps keep their digits.
 
     Args:
       log_mu, log_pi: (..., V) whole policies, nats.
@@ -132,17 +147,35 @@ def finite_change(log_mu: Array, log_pi: Array, displacement: Array) -> Array:
     >>> float(finite_change(log_mu, log_pi, step).round(6))  # first order says -.006
     -0.004692
     """
-    xp = namespace(log_mu, log_pi)
-    shifted = displacement - mean_under(log_pi, displacement)[..., None]
-    first_order = xp.sum(difference(log_mu, log_pi) * displacement, axis=-1)
-    is_small = xp.max(xp.abs(shifted), axis=-1) < 1
-    small = xp.where(is_small[..., None], shifted, xp.zeros_like(shifted))
-    cumulant = xp.where(
-        is_small,
-        xp.log1p(mean_under(log_pi, xp.expm1(small) - small)),
-        logsumexp(log_pi + shifted),
-    )
-    return first_order + cumulant
+    first_order = directional_change(FORWARD_KL, log_mu, log_pi, displacement)
+    return first_order + step_kl(log_pi, displacement)
+
+
+def step_kl(log_pi: Array, displacement: Array) -> Array:
+    r"""How far a logit step moves pi itself: what the change of forward KL has beyond its first order.
+
+        KL(pi || pi_x) = log E_pi[e^{x - E_pi x}]                                (change.step_kl)
+
+    Args:
+      log_pi: (..., V) training log-probabilities, nats.
+      displacement: (..., V) logit displacement x.
+
+    Returns: (...) >= 0, nats.
+    Source: derived here; derivations, T3.
+
+    >>> import numpy as np
+    >>> log_pi = np.log([0.45, 0.5, 0.05])
+    >>> float(step_kl(log_pi, 0.1 * policy_gradient_direction(log_pi, np.array(0))).round(6))
+    0.001308
+    """
+    xp = namespace(log_pi, displacement)
+    pi = xp.exp(log_pi)
+    shifted = displacement - xp.sum(pi * displacement, axis=-1, keepdims=True)
+    one = xp.ones((), dtype=shifted.dtype, device=shifted.device)
+    near = xp.minimum(shifted, one)  # where a row has more, `large` is taken
+    small = xp.log1p(xp.sum(pi * (xp.expm1(near) - near), axis=-1))
+    large = logsumexp(log_pi + shifted)
+    return xp.abs(xp.where(xp.max(shifted, axis=-1) < 1, small, large))  # a negative one is rounding of 0
 
 
 def flip_step_bracket(log_mu: Array, log_pi: Array, action: Array) -> tuple[Array, Array]:

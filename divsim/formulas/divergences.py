@@ -53,7 +53,7 @@ def log_ratio(log_mu: Array, log_pi: Array) -> Array:
 def difference(log_mu: Array, log_pi: Array) -> Array:
     r"""`pi - mu` per cell to full relative accuracy, also where the two nearly agree.
 
-        pi - mu = mu expm1(d) where d < 0, else -pi expm1(-d)                    (divergences.difference)
+        pi - mu = sign(d) max(mu, pi) (1 - e^-|d|)                               (divergences.difference)
 
     with d = log pi - log mu.
 
@@ -65,11 +65,24 @@ def difference(log_mu: Array, log_pi: Array) -> Array:
     >>> round(float(difference(np.log(np.array(0.4)), np.log(np.array(0.45)))), 12)
     0.05
     """
-    xp = namespace(log_mu, log_pi)
-    d = log_ratio(log_mu, log_pi)
-    falls = d < 0
-    size = -xp.exp(xp.where(falls, log_mu, log_pi)) * xp.expm1(-xp.abs(d))
-    return xp.where(falls, -size, size)
+    return _signed(*_sides(_finite(log_mu), log_pi))
+
+
+def kl_and_difference(log_mu: Array, log_pi: Array) -> tuple[Array, Array]:
+    """KL(mu || pi), and its logit gradient pi - mu, in one pass: (..., C) each -> (...) and (..., C)."""
+    sides = _sides(_finite(log_mu), _finite(log_pi))
+    return _kl_sum(log_mu, log_pi, _bregman(*sides)), _signed(*sides)
+
+
+def _sides(log_p: Array, log_q: Array) -> tuple[Array, Array, Array]:
+    """What `difference` and a KL cell share: log(p/q), max(p, q), and min(p, q) / max(p, q) - 1."""
+    xp = namespace(log_p, log_q)
+    fall = log_p - log_q
+    return fall, xp.exp(xp.maximum(log_p, log_q)), xp.expm1(-xp.abs(fall))
+
+
+def _signed(fall: Array, larger: Array, shrink: Array) -> Array:
+    return namespace(fall).sign(fall) * larger * shrink
 
 
 def log_power(order: float, log_mu: Array, log_pi: Array) -> Array:
@@ -84,22 +97,28 @@ def power_gap(order: float, log_mu: Array, log_pi: Array) -> Array:
     """`pi (w^a - 1)` per cell, w = mu / pi, a not 0 or 1, accurate near w = 1: (..., C) -> (..., C)."""
     xp = namespace(log_mu, log_pi)
     x = -order * log_ratio(log_mu, log_pi)
-    grows = x > 0
-    size = -exp_or_inf(xp.where(grows, log_power(order, log_mu, log_pi), log_pi)) * xp.expm1(-xp.abs(x))
-    return xp.where(grows, size, -size)
+    larger = exp_or_inf(xp.maximum(log_power(order, log_mu, log_pi), log_pi))
+    return -xp.sign(x) * larger * xp.expm1(-xp.abs(x))
+
+
+def _finite(log_prob: Array) -> Array:
+    """log 0 as the lowest finite number: (..., C) -> (..., C), so that differences are never NaN."""
+    xp = namespace(log_prob)
+    return xp.maximum(log_prob, xp.full_like(log_prob, xp.finfo(log_prob.dtype).min))
 
 
 def _kl_cell(log_p: Array, log_q: Array) -> Array:
-    """`p log(p/q) - p + q`, the Bregman form of one KL cell: non-negative, and q where p = 0."""
-    xp = namespace(log_p, log_q)
-    d = log_ratio(log_p, log_q)
-    is_near = xp.abs(d) < 1
-    near = xp.where(is_near, d, xp.zeros_like(d))
-    far = xp.where(is_near, xp.zeros_like(d), d)
-    # e^d - 1 - d >= 0 (derivations, T8): a negative value is rounding of a term that is d^2/2.
-    curved = xp.exp(log_p) * xp.clip(xp.expm1(near) - near, min=0.0)
-    straight = xp.exp(log_q) - xp.exp(log_p) - _weighted(log_p, far)
-    return xp.where(is_near, curved, straight)
+    """`p log(p/q) - p + q` of finite logs, the Bregman form of a KL cell: non-negative, and q where p = 0."""
+    return _bregman(*_sides(log_p, log_q))
+
+
+def _bregman(fall: Array, larger: Array, shrink: Array) -> Array:
+    """max(p, q) |e^-|d| - 1 + |d| min(1, p/q)|, d = log(p/q): what cancels is not yet rounded at p and q.
+
+    What the outer |.| turns around is rounding of a term that is d^2/2.
+    """
+    xp = namespace(fall)
+    return larger * xp.abs(shrink + xp.abs(fall) * xp.exp(xp.minimum(fall, xp.zeros_like(fall))))
 
 
 def _weighted(log_p: Array, value: Array) -> Array:
@@ -118,7 +137,14 @@ def _centred(log_pi: Array, push: Array) -> Array:
 
 def _forward_kl(log_mu: Array, log_pi: Array) -> Array:
     """sum_i mu_i log(mu_i / pi_i)                                               (forward_kl.measure)"""
-    return namespace(log_mu, log_pi).sum(_kl_cell(log_mu, log_pi), axis=-1)
+    return _kl_sum(log_mu, log_pi, _kl_cell(_finite(log_mu), _finite(log_pi)))
+
+
+def _kl_sum(log_mu: Array, log_pi: Array, cells: Array) -> Array:
+    """The sum of finite cells, or +inf where pi misses a token of mu."""
+    xp = namespace(cells)
+    is_missed = xp.any((log_mu > -xp.inf) & (log_pi == -xp.inf), axis=-1)
+    return xp.where(is_missed, xp.inf, xp.sum(cells, axis=-1))
 
 
 def _reverse_kl(log_mu: Array, log_pi: Array) -> Array:
@@ -146,9 +172,8 @@ def _tv_grad(log_mu: Array, log_pi: Array) -> Array:
 def _log_mixture(log_mu: Array, log_pi: Array) -> Array:
     """log((mu + pi) / 2) per cell, -inf where both are 0."""
     xp = namespace(log_mu, log_pi)
-    larger = xp.where(log_mu > log_pi, log_mu, log_pi)
     gap = -xp.abs(log_ratio(log_mu, log_pi))
-    return larger + xp.log1p(xp.expm1(gap) / 2)
+    return xp.maximum(log_mu, log_pi) + xp.log1p(xp.expm1(gap) / 2)
 
 
 def _js(log_mu: Array, log_pi: Array) -> Array:
@@ -166,7 +191,7 @@ def _chi2_mu_pi(log_mu: Array, log_pi: Array) -> Array:
     """sum_i (mu_i - pi_i)^2 / pi_i                                              (chi2_mu_pi.measure)"""
     xp = namespace(log_mu, log_pi)
     d = log_ratio(log_mu, log_pi)
-    scale = exp_or_inf(xp.where(d < 0, log_mu - d, log_pi))
+    scale = exp_or_inf(xp.maximum(log_mu - d, log_pi))
     return xp.sum(scale * xp.expm1(-xp.abs(d)) ** 2, axis=-1)
 
 

@@ -6,7 +6,7 @@ exponential path `pi_i(t) = pi_i e^{t v_i} / sum_j pi_j e^{t v_j}`, so logits th
 
 import math
 
-from ._array import Array, namespace
+from ._array import Array, fill_at, namespace
 
 
 def exp_or_inf(exponent: Array) -> Array:
@@ -94,7 +94,7 @@ def policy_gradient_direction(log_pi: Array, action: Array) -> Array:
 
     Args:
       log_pi: (..., V) training log-probabilities, nats.
-      action: (...) int, the sampled token k.
+      action: (...) int, the sampled token k; leading shapes broadcast.
 
     Returns:
       (..., V), sums to zero over V.
@@ -106,10 +106,11 @@ def policy_gradient_direction(log_pi: Array, action: Array) -> Array:
     [-0.2, 0.7, -0.5]
     """
     xp = namespace(log_pi)
-    is_action = xp.arange(log_pi.shape[-1], device=log_pi.device) == action[..., None]
-    others = xp.where(is_action, xp.zeros_like(log_pi), xp.exp(log_pi))
+    cell = action[..., None] + xp.zeros_like(log_pi[..., :1], dtype=action.dtype)
+    pi = xp.broadcast_to(xp.exp(log_pi), (*cell.shape[:-1], log_pi.shape[-1]))
+    others = fill_at(pi, cell, 0.0)
     # 1 - pi_k as the sum of the others keeps its digits where pi_k is near 1.
-    return xp.where(is_action, xp.sum(others, axis=-1, keepdims=True), -others)
+    return fill_at(-others, cell, xp.sum(others, axis=-1, keepdims=True))
 
 
 def entropy(log_pi: Array) -> Array:

@@ -20,7 +20,6 @@ FLOAT32_SLACK = 4 * 2.0**-24
 That is 2 units of 2^-24 for an end of the stored interval (|c_k| < 2), 1 for `pi_sq`, and p |log p| < 0.37
 for each p that is computed from its log: twice for the sum of squares. The free bracket needs less."""
 
-
 STORED_INTERVAL = 20
 """The K whose tight interval of c_k is stored."""
 
@@ -70,21 +69,17 @@ def view(tokens: RealTokens, k: int, *, log_mu_error: float = 0.0, use_interval:
     _, in_support, log_mu, cell_k = union_support(record, replace_last=False)
     log_pi = np.column_stack([tokens.top_log_pi[:, :k], tokens.log_pi_k])
     log_pi = np.where(in_support, log_pi, -np.inf)
-    mu_tail, pi_tail, pi_sq_tail = tail_sums(tokens, k)
-    cap = np.exp(tokens.top_log_mu[:, k - 1])
-    low, high = np.zeros_like(mu_tail), free_overlap(mu_tail, pi_tail, pi_sq_tail, cap)
+    tails = mu_tail, pi_tail, pi_sq_tail = tail_sums(tokens, k)
+    cap = tokens.top_log_mu[:, k - 1]
+    low, high = np.zeros_like(mu_tail), free_overlap(*tails, np.exp(cap))
     if use_interval and k == STORED_INTERVAL:
         low, tight_high = _stored_overlap(tokens, np.sum(np.exp(log_mu + log_pi), axis=-1))
         high = np.minimum(high, tight_high)
     low, high = _widened(low, high, mu_tail, np.sqrt(pi_sq_tail), log_mu_error)
     return View(
         log_mu, log_pi, in_support, cell_k, log_mass(mu_tail), log_mass(pi_tail),
-        tail_size=tokens.vocab - k - (tokens.rank_k >= k),
-        log_mu_cap=tokens.top_log_mu[:, k - 1],
-        pi_tail_sq=pi_sq_tail,
-        overlap_low=low - FLOAT32_SLACK,
-        overlap_high=high + FLOAT32_SLACK,
-        log_mu_error=log_mu_error,
+        tail_size=tokens.vocab - k - (tokens.rank_k >= k), log_mu_cap=cap, pi_tail_sq=pi_sq_tail,
+        overlap_low=low - FLOAT32_SLACK, overlap_high=high + FLOAT32_SLACK, log_mu_error=log_mu_error,
     )  # fmt: skip
 
 

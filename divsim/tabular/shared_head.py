@@ -188,14 +188,13 @@ def _marginal(batch: Minibatch, push: Floats, gradient: Floats, delta: float) ->
     """With each token minus without it, on its own D and on the sum over far tokens; the optimiser steps
     anew."""
     far = np.flatnonzero(FORWARD_KL.measure(batch.pair.log_mu, batch.pair.log_pi) > delta)
+    together = batch.realised(batch.update())
     own, total = np.empty(len(push)), np.empty(len(push))
-    together, _ = batch.setting.optimiser.step(gradient, batch.moments)
     for token in range(len(push)):
         seen = np.append(far, token)
         share = np.outer(push[token], batch.hidden[token]) / len(push)
         without, _ = batch.setting.optimiser.step(gradient - share, batch.moments)
         part = replace(batch, pair=PolicyPair(batch.pair.log_mu[seen], batch.pair.log_pi[seen]))
-        hidden = batch.hidden[seen]
-        difference = part.realised(hidden @ together.T) - part.realised(hidden @ without.T)
+        difference = together[seen] - part.realised(batch.hidden[seen] @ without.T)
         own[token], total[token] = difference[-1], np.sum(difference[:-1])
     return own, total
