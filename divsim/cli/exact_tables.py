@@ -145,7 +145,7 @@ def _print_mismatches(console: Console, config: Any, rows: Sequence[Row]) -> Non
             _percent(select(found, table="disagreement", region=region)) for region in ("all", low, high)
         ]
         kl = select(found, table="mismatch", quantity="mean_kl")[0]["value"]
-        flip = select(found, table="flip_step", geometry="euclidean")[0]["value"]
+        flip = select(found, table="flip_step", geometry="euclidean", quantity="median")[0]["value"]
         table.add_row(mismatch, f"{kl:.4f}", *shares, *differ, f"{flip:.2g}")
     console.print(table)
     console.print(

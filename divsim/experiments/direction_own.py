@@ -103,6 +103,9 @@ def rows(config: Config, cell: str, seeds: Seeds) -> list[Row]:
         whole = int(seeds[f"flip.{geometry}"].sum())
         place: Key = {"table": "flip_step", "geometry": geometry, **key}
         found.append(row(mean(flips), whole, quantity="median", **place))
+        hidden = seeds["tokens"][:, 0] - seeds[f"flip.{geometry}"].sum(axis=-1)
+        found.append(row(share(hidden, seeds["tokens"][:, 0]), int(seeds["tokens"][:, 0].sum()),
+                         quantity="undefined_share", **place))  # fmt: skip
     common: Key = {"table": "agreement", "estimand": "own", **key}
     for geometry in RELATIVE:
         counts = seeds[f"relative.{geometry}"]

@@ -1,10 +1,11 @@
 """Our numbers beside those of an earlier, independent prototype: the same settings, run by this code.
 
-The prototype printed no intervals. A number *agrees* if what the prototype printed, give or take half a
-unit of its last digit, meets our interval widened by the same interval around the prototype's number as if
-it had been measured on as many tokens; otherwise it *differs*, and a reader should look.
+The prototype printed no intervals. A number *agrees* if the difference is within half a unit of its last digit
+and an interval for both: ours, and for the prototype's the same again, or the binomial one where it told its
+tokens. Otherwise it *differs*, and a reader should look.
 """
 
+import math
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,11 +21,13 @@ class Comparison:
     Attributes:
       key: the key fields of our row.
       theirs: as the prototype printed it.
+      their_tokens: how many tokens the prototype had; 0 if it did not say.
       ours: our row; None if this run has none, as in a preset without that cell.
     """
 
     key: Key
     theirs: float
+    their_tokens: int
     ours: Row | None
 
     @property
@@ -32,13 +35,17 @@ class Comparison:
         """None where there is nothing to compare."""
         if self.ours is None or self.ours["low"] is None:
             return None
-        reach = 2**0.5 * (self.ours["high"] - self.ours["low"]) / 2 + self.last_digit / 2
-        return bool(abs(self.theirs - self.ours["value"]) <= reach)
+        value, half = self.ours["value"], (self.ours["high"] - self.ours["low"]) / 2
+        their_half = half
+        if self.their_tokens:
+            their_half = 1.96 * (value * (1 - value) / self.their_tokens) ** 0.5
+        return bool(abs(self.theirs - value) <= math.hypot(half, their_half) + self.last_digit / 2)
 
     @property
     def last_digit(self) -> float:
-        """The unit of the last digit that the prototype printed, at least three decimals of a share."""
-        return 10.0 ** -max(3, len(f"{self.theirs:g}".partition(".")[2]))
+        """The unit of the last digit that the prototype printed; three decimals where it printed none."""
+        decimals = len(f"{self.theirs:g}".partition(".")[2])
+        return 10.0 ** -(max(2, decimals) if decimals else 3)
 
 
 def compare(experiment: str, rows: Sequence[Row]) -> list[Comparison]:
@@ -51,11 +58,11 @@ def compare(experiment: str, rows: Sequence[Row]) -> list[Comparison]:
 
 
 def _compared(number: dict[str, str | int | float], rows: Sequence[Row]) -> Comparison:
-    value = float(number.pop("value"))
+    value, tokens = float(number.pop("value")), int(number.pop("tokens", 0))
     del number["experiment"]
     key: Key = {name: field for name, field in number.items() if not isinstance(field, float)}
     found = [row for row in select(rows, **key) if row.keys() - set(MEASURED) == key.keys()]
-    return Comparison(key, value, found[0] if found else None)
+    return Comparison(key, value, tokens, found[0] if found else None)
 
 
 def _numbers() -> Iterable[dict[str, str | int | float]]:
