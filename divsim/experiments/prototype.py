@@ -1,8 +1,8 @@
 """Our numbers beside those of an earlier, independent prototype: the same settings, run by this code.
 
-The prototype printed no intervals. A number *agrees* if the difference is within half a unit of its last digit
-and an interval for both: ours, and for the prototype's the same again, or the binomial one where it told its
-tokens. Otherwise it *differs*, and a reader should look.
+The prototype printed no intervals. A number *agrees* if the difference is within half a unit of its last
+digit and an interval for both: ours, and for the prototype's the same again, or the binomial one where it
+told its tokens. Otherwise it *differs*, and a reader should look.
 """
 
 import math
