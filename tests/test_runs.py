@@ -1,0 +1,170 @@
+"""A run directory: the same bytes on any number of processes, after any kill; nothing is overwritten."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_experiment import EXPERIMENT, Config
+
+from divsim.experiments import runs
+from divsim.experiments.runs import RunError, run, stream
+
+HERE = Path(__file__).parent
+DEFAULT = Config()
+
+
+def results(folder: Path) -> bytes:
+    return (folder / "results.json").read_bytes()
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """What is in a folder; the lock file, which is empty, may come and go."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_the_number_of_processes_changes_no_byte(tmp_path: Path) -> None:
+    for processes in (1, 2, 3):
+        run(EXPERIMENT, Config(), tmp_path / str(processes), processes)
+    assert results(tmp_path / "1") == results(tmp_path / "2") == results(tmp_path / "3")
+    used = {int(np.load(path)["process"]) for path in (tmp_path / "3" / "tiles").iterdir()}
+    assert len(used) > 1, "the tiles were not spread over processes"
+
+
+def test_another_seed_is_another_result(tmp_path: Path) -> None:
+    run(EXPERIMENT, Config(), tmp_path / "a", 2)
+    run(EXPERIMENT, Config(seed=1), tmp_path / "b", 2)
+    assert results(tmp_path / "a") != results(tmp_path / "b")
+
+
+def test_streams_depend_on_seed_and_key_alone() -> None:
+    first = stream(0, "own@engine@1").random(4)
+    assert np.array_equal(first, stream(0, "own@engine@1").random(4))
+    for seed, key in ((1, "own@engine@1"), (0, "own@engine@2"), (0, "own@engine@11")):
+        assert not np.array_equal(first, stream(seed, key).random(4))
+
+
+def start(folder: Path, config: str) -> subprocess.Popen[bytes]:
+    code = (
+        "from pathlib import Path; from divsim.experiments.runs import run; import toy_experiment as t;"
+        f"run(t.EXPERIMENT, t.Config({config}), Path({str(folder)!r}), 2)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    return subprocess.Popen([sys.executable, "-c", code], start_new_session=True, env=environment)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_a_kill_leaves_finished_tiles_and_resume_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    config = Config(pause=0.15)
+    folder, tiles = tmp_path / "killed", tmp_path / "killed" / "tiles"
+    process = start(folder, "pause=0.15")
+    wait_for(lambda: tiles.is_dir() and len(list(tiles.glob("tile-*.npz"))) >= 3)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    left = sorted(tiles.glob("tile-*.npz"))
+    assert 3 <= len(left) < config.tiles
+    assert not (folder / "results.json").exists()
+    before = {path.name: np.load(path)["values"] for path in left}  # readable, every one
+    stamps = {path.name: path.stat().st_mtime_ns for path in left}
+    run(EXPERIMENT, config, folder, 1, resume=True)
+    assert all((tiles / name).stat().st_mtime_ns == stamp for name, stamp in stamps.items()), "made anew"
+    assert before.keys() == stamps.keys()
+    run(EXPERIMENT, config, tmp_path / "whole", 2)
+    assert results(folder) == results(tmp_path / "whole")
+
+
+def test_a_half_written_tile_is_not_taken_for_one(tmp_path: Path) -> None:
+    run(EXPERIMENT, Config(), tmp_path / "run", 2)
+    whole, tile = results(tmp_path / "run"), tmp_path / "run" / "tiles" / "tile-3.npz"
+    tile.rename(tile.with_name(".tile-3.npz.123"))
+    tile.with_name(".tile-3.npz.123").write_bytes(b"half")
+    run(EXPERIMENT, Config(), tmp_path / "run", 2, resume=True)
+    assert results(tmp_path / "run") == whole
+
+
+def test_a_finished_run_can_be_resumed_without_work(tmp_path: Path) -> None:
+    run(EXPERIMENT, Config(), tmp_path / "run", 2)
+    seen: list[tuple[int, int]] = []
+    run(EXPERIMENT, Config(), tmp_path / "run", 2, resume=True, advance=lambda *done: seen.append(done))
+    assert seen == [(12, 12)]
+
+
+def test_progress_counts_every_tile(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    run(EXPERIMENT, Config(), tmp_path / "run", 2, advance=lambda *done: seen.append(done))
+    assert seen == [(n, 12) for n in range(13)]
+
+
+def refused(words: str, folder: Path, config: Config = DEFAULT, **settings: Any) -> None:  # a frozen default
+    before = snapshot(folder)
+    with pytest.raises(RunError, match=words):
+        run(EXPERIMENT, config, folder, 1, **settings)
+    assert snapshot(folder) == before, "a refused call changed something"
+
+
+def test_an_existing_directory_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("three years")
+    refused("exists already; add --resume .* or name another with --out", tmp_path / "mine")
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", "pause=0.5")
+    try:
+        wait_for(lambda: (tmp_path / "run" / "environment.json").exists())
+        with pytest.raises(RunError, match="in use by another process"):
+            run(EXPERIMENT, Config(pause=0.5), tmp_path / "run", 1, resume=True)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_resume_refuses_another_config_and_says_which_field(tmp_path: Path) -> None:
+    run(EXPERIMENT, Config(), tmp_path / "run", 2)
+    refused("made with size = 50, now it is 51", tmp_path / "run", Config(size=51), resume=True)
+
+
+def test_resume_refuses_other_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(EXPERIMENT, Config(), tmp_path / "run", 2)
+    now = runs.versions()
+    monkeypatch.setattr(runs, "versions", lambda: now | {"numpy": "1.0"})
+    refused('numpy = .*, now it is "1.0"', tmp_path / "run", resume=True)
+
+
+def test_resume_refuses_what_is_no_run(tmp_path: Path) -> None:
+    refused("holds no run .config.json is missing.; leave --resume out", tmp_path / "none", resume=True)
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file")
+    refused("cannot be made: .*; name another with --out", tmp_path / "file" / "run")
+
+
+def test_a_failing_tile_fails_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    config = Config(fails_at=5)
+    with pytest.raises(ArithmeticError, match="this tile fails"):
+        run(EXPERIMENT, config, tmp_path / "run", 1)
+    assert not (tmp_path / "run" / "results.json").exists()
+    assert (tmp_path / "run" / "tiles" / "tile-0.npz").exists()
+
+
+def test_a_run_says_what_it_was_made_with(tmp_path: Path) -> None:
+    run(EXPERIMENT, Config(), tmp_path / "run", 2)
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert {"python", "divsim", "numpy", "scipy", "threads", "processes", "seconds"} <= environment.keys()
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config == {"experiment": "toy", "tiles": 12, "size": 50, "pause": 0.0, "fails_at": -1, "seed": 0}
