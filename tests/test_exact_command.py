@@ -1,0 +1,121 @@
+"""`divsim exact` as a user calls it: refusals before any work, short tables, files that say what they are."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from divsim.cli import main
+
+SMALL = ("--seeds", "2", "--tokens", "6", "--vocab", "60", "--mismatch", "noise_0.5")
+TINY = ("--world", "flat", "--vocab", "120", "--seeds", "2", "--k", "5", "20")
+
+
+def call(*args: object) -> int:
+    with pytest.raises(SystemExit) as done:
+        main(["exact", *map(str, args)])
+    return int(done.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (
+            ("direction", "--k", 61, "--vocab", 60),
+            "k must be at most the vocabulary, got k = 61 and vocab = 60",
+        ),
+        (("direction", "--delta", 0), "delta must be a finite number > 0, got 0.0"),
+        (("direction", "--delta", "nan"), "delta must be a finite number > 0, got nan"),
+        (("direction", "--rules", "ratoi"), "unknown rule 'ratoi'; the rules are ratio, full"),
+        (("direction", "--world", "moon"), "world 'moon' is unknown; it must be one of language"),
+        (("direction", "--mismatch", "noise"), "mismatch 'noise' is unknown"),
+        (("direction", "--processes", 0), "--processes must be >= 1, got 0"),
+        (("direction", "--seeds", 0), "seeds must be a finite number > 0, got 0"),
+        (("direction", "--data", "x.npz"), "--data goes with --world real"),
+        (("direction", "--world", "real", "--data", "none.npz"), "--data none.npz is not a file"),
+        (("direction", "--world", "real", "--k", 5), "leave --k out"),
+        (("tails", "--k", 200_000), "k must be at most the vocabulary"),
+        (("tails", "--vocab", 100), "--vocab needs a --world"),
+        (("tails", "--world", "flat", "--vocab", 100, "--k", 101), "got k = 101 and vocab = 100"),
+        (("tails", "--delta", -1), "delta must be a finite number > 0, got -1.0"),
+        (("tails", "--world", "flat", "--mismatch", "moon"), "mismatch 'moon' is unknown"),
+    ],
+)
+def test_a_call_that_cannot_work_is_refused_before_any_work(
+    args: tuple[object, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert call(*args) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and words in " ".join(err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_exact_alone_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call() == 2
+    assert "direction" in capsys.readouterr().err
+
+
+def test_direction_prints_its_tables_and_writes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("direction", *SMALL, "--out", "here", "--rules", "ratio", "full") == 0
+    out = capsys.readouterr().out
+    for words in (
+        "How mu and pi come apart",
+        "own step of .1 s*",
+        "A minibatch on a shared head",
+        "0 false blocks",
+    ):
+        assert words in out
+    assert max(map(len, out.splitlines())) <= 120 and "\x1b" not in out
+    written = {path.name for path in (tmp_path / "here").iterdir()}
+    assert {"config.json", "environment.json", "results.json", "prototype.md", "tiles", "figures"} <= written
+    assert {path.suffix for path in (tmp_path / "here" / "figures").iterdir()} == {".png", ".svg"}
+    config = json.loads((tmp_path / "here" / "config.json").read_text())
+    assert (config["vocab"], config["seeds"], config["mismatches"]) == (60, 2, ["noise_0.5"])
+    assert call("direction", *SMALL, "--out", "here") == 2
+    assert "exists already" in capsys.readouterr().err
+    before = (tmp_path / "here" / "results.json").read_bytes()
+    assert call("direction", *SMALL, "--out", "here", "--resume") == 0
+    assert (tmp_path / "here" / "results.json").read_bytes() == before
+    assert call("direction", *SMALL, "--out", "here", "--resume", "--seed", 1) == 2
+    assert "made with seed = 0, now it is 1" in " ".join(capsys.readouterr().err.split())
+
+
+def test_tails_prints_its_table_and_does_not_depend_on_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for processes in (1, 2):
+        assert call("tails", *TINY, "--out", processes, "--processes", processes) == 0
+    out = capsys.readouterr().out
+    assert "K = 20" in out and "aggregated" in out and "certified" in out
+    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("1", "2"))
+    assert one == two and one["rows"]
+
+
+@pytest.mark.parametrize("question", ["direction", "tails"])
+def test_recorded_tokens_are_a_world(
+    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(question, "--world", "real", "--out", "run") == 0
+    out = capsys.readouterr().out
+    assert "Recorded tokens" in out and "top-20 mass > .99" in out and "fp32_stale" in out
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config == {"experiment": "real", "question": question, "data": "", "seed": 0}
+
+
+def test_it_behaves_in_a_pipe_and_without_colour(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "divsim", "exact", "tails", *TINY]
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "" and "\x1b" not in done.stdout
+    assert (tmp_path / "runs" / "tails-quick" / "results.json").exists()

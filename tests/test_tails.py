@@ -1,0 +1,148 @@
+"""The parts of `exact tails` on small settings, against the textbook sums."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from divsim.experiments.rows import Row, find, select
+from divsim.experiments.runs import stream
+from divsim.experiments.tails import EXPERIMENT, FULL, QUICK, check, chosen
+from divsim.experiments.tails_certificate import CERTIFICATE
+from divsim.experiments.tails_config import Config, Pairs
+from divsim.experiments.tails_estimators import ESTIMATOR, ESTIMATORS
+from divsim.formulas import View
+from divsim.tabular.agreement import region_names
+from divsim.tabular.policies import sample_from
+
+SMALL = replace(
+    QUICK, seeds=3, most_tokens=60,
+    pairs=(
+        Pairs("language", "noise_0.5", 200), Pairs("flat", "noise_0.5", 200), Pairs("peaked", "independent", 100),
+    ),
+)  # fmt: skip
+
+
+def measured(config: Config = SMALL) -> list[Row]:
+    found = []
+    for part in (ESTIMATOR, CERTIFICATE):
+        for cell in part.cells(config):
+            seeds = [part.compute(config, cell, stream(0, f"{cell}@{seed}")) for seed in range(config.seeds)]
+            found += part.rows(config, cell, {n: np.stack([seed[n] for seed in seeds]) for n in seeds[0]})
+    return found
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return measured()
+
+
+def textbook(mu: np.ndarray, pi: np.ndarray, k: int, top: int) -> dict[str, float]:
+    """c_k and its estimates from the sums of the papers, for one token."""
+    support = {*np.argsort(-mu)[:top].tolist(), k}
+    tail = [i for i in range(len(mu)) if i not in support]
+    base = pi[k] - mu[k] + sum(pi[i] * (mu[i] - pi[i]) for i in support)
+    mass_mu, mass_pi = sum(mu[i] for i in tail), sum(pi[i] for i in tail)
+    gap, squares = mass_mu - mass_pi, sum(pi[i] ** 2 for i in tail)
+    return {
+        "exact": base + sum(pi[i] * (mu[i] - pi[i]) for i in tail),
+        "aggregated": base + mass_pi * gap,
+        "uniform": base + mass_pi * gap / len(tail),
+        "proportional": base + squares * gap / mass_pi,
+        "zero": base,
+    }
+
+
+@pytest.mark.parametrize("cell", [pairs.name for pairs in SMALL.pairs])
+def test_errors_and_flips_are_those_of_the_textbook(cell: str) -> None:
+    config = replace(SMALL, most_tokens=25, sizes=(5, 20))
+    pairs = config.pairs_named(cell)
+    found = ESTIMATOR.compute(config, cell, stream(0, "x"))
+    rng = stream(0, "x")  # the same tokens again: one block
+    pair = pairs.family(rng, (25,), pairs.vocab)
+    action = sample_from(rng, pair.log_mu)
+    mu, pi = np.exp(pair.log_mu), np.exp(pair.log_pi)
+    for s, top in enumerate(config.sizes):
+        sums = [textbook(mu[t], pi[t], int(action[t]), top) for t in range(25)]
+        for e, name in enumerate(ESTIMATORS):
+            errors = [one[name] - one["exact"] for one in sums]
+            np.testing.assert_allclose(
+                found["errors"][s, e, 0], sum(errors), atol=1e-13
+            )  # 25 sums of terms < 1
+            assert found["flips"][s, e, 0] == sum(one[name] * one["exact"] < 0 for one in sums)
+
+
+def test_no_exact_value_lies_outside_its_interval(rows: list[Row]) -> None:
+    found = select(rows, quantity="outside_interval_share")
+    assert found and all(row["value"] == 0 for row in found)
+
+
+def test_a_stated_error_certifies_nothing_wrong_and_an_unstated_one_does(rows: list[Row]) -> None:
+    stated = select(rows, quantity="wrong_share", error_is="stated")
+    assert stated and all(row["value"] in (0, None) for row in stated)
+    unstated = select(
+        rows, quantity="wrong_share", error_is="not stated", log_mu_error="0.05", world="language"
+    )
+    assert unstated[0]["value"] > 0
+
+
+def test_more_tokens_in_sight_miss_less(rows: list[Row]) -> None:
+    for pairs in SMALL.pairs:
+        missed = [
+            find(rows, region="all", k=k, quantity="missed_kl_share", **pairs.key)["value"]
+            for k in SMALL.sizes
+            if k < pairs.vocab
+        ]
+        assert missed == sorted(missed, reverse=True) and 0 <= missed[-1] < missed[0] <= 1
+
+
+def test_in_the_flat_world_the_aggregated_tail_is_the_worst(rows: list[Row]) -> None:
+    key = {"world": "flat", "region": "all", "k": 20, "quantity": "flip_rate"}
+    flips = {name: find(rows, tail=name, **key) for name in ESTIMATORS}
+    assert flips["aggregated"]["low"] > flips["uniform"]["high"]
+
+
+def test_a_top_k_that_hides_nothing_is_left_out(rows: list[Row]) -> None:
+    assert not select(rows, world="peaked", k=100) and select(rows, world="peaked", k=64)
+
+
+def test_rows_are_those_of_the_regions_that_have_tokens(rows: list[Row]) -> None:
+    regions = {row["region"] for row in rows if row["table"] == "estimators"}
+    assert regions <= set(region_names(SMALL.deltas)) and "all" in regions
+    assert all(row["tokens"] > 0 for row in rows if row["table"] == "estimators")
+
+
+def test_certificates_are_those_of_a_view_of_the_same_record() -> None:
+    config = replace(SMALL, errors=(0.0, 0.01), most_tokens=30)
+    tally = CERTIFICATE.compute(config, "flat-noise_0.5-200", stream(0, "x"))["tally"]
+    assert np.array_equal(tally[0, 0], tally[0, 1]), "an error of nothing, stated or not, is nothing"
+    assert tally[1, 0, 1] <= tally[1, 1, 1], "a stated error cannot certify more"
+    assert View.top_k  # the certificate goes through the trainer's door, View.from_logits
+
+
+def test_presets_are_sound() -> None:
+    for config in (QUICK, FULL):
+        check(config)
+        assert len(set(EXPERIMENT.tiles(config))) == len(EXPERIMENT.tiles(config))
+    assert max(pairs.vocab for pairs in FULL.pairs) == 151_936
+    assert FULL.tokens(Pairs("flat", "noise_0.5", 10**9)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sizes": (300,)}, "k must be at most the vocabulary, got k = 300 and vocab = 200"),
+        ({"sizes": (5, 5)}, "k must not repeat"),
+        ({"sizes": (0,)}, "k must be a finite number > 0, got 0"),
+        ({"deltas": (-0.05,)}, "delta must be a finite number > 0, got -0.05"),
+        ({"pairs": chosen("flt", "noise_0.5", ())}, "world 'flt' is unknown"),
+        ({"pairs": chosen("flat", "noise", ())}, "mismatch 'noise' is unknown"),
+        ({"pairs": chosen("flat", "noise_0.5", (1,))}, "vocab must be >= 2"),
+        ({"pairs": chosen("flat", "noise_0.5", (500, 500))}, "vocab must not repeat"),
+        ({"seeds": 0}, "seeds must be a finite number > 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        check(replace(SMALL, **change))
