@@ -19,7 +19,8 @@ from divsim.tabular.policies import sample_from
 SMALL = replace(
     QUICK, seeds=3, most_tokens=60,
     pairs=(
-        Pairs("language", "noise_0.5", 200), Pairs("flat", "noise_0.5", 200), Pairs("peaked", "independent", 100),
+        *(Pairs(world, "noise_0.5", 200) for world in ("language", "flat")),
+        Pairs("peaked", "independent", 100),
     ),
 )  # fmt: skip
 
