@@ -137,7 +137,7 @@ for tokens in load().values():
 # | Euclidean: plain gradient, one free logit a token | $s (e_k - \pi)$ | $s\, c_k$ |
 # | sign: a sign optimiser, or Adam's first step | $s\,\mathrm{sign}(e_k - \pi)$ | $2 s\, d_k$ |
 # | natural gradient of free logits | $s\, e_k / \pi_k$ | $s\, d_k / \pi_k$ |
-# | linear head, plain gradient in its weights | $s\, K (e_k - \pi)$, $K = W W^\top$ | $s\, d^\top K (e_k{-}\pi)$ |
+# | linear head with kernel $K = W W^\top$ | $s\, K (e_k - \pi)$ | $s\, d^\top K (e_k - \pi)$ |
 #
 # The sign step adds 1 to logit $k$ and $-1$ to all others. A common shift of all logits changes no policy, so
 # it is the same as adding 2 to logit $k$ *alone*; the natural step adds $1/\pi_k$ to logit $k$ alone. They go
