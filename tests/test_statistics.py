@@ -111,6 +111,13 @@ def test_an_interval_that_ignored_clusters_would_not_cover() -> None:
     assert not covered(hits, tries)
 
 
+def test_a_difference_of_certainties_has_an_interval() -> None:
+    """Newcombe (1998), method 10 with exact limits: 0 of 10 against 0 of 20."""
+    found = s.share_difference(([0, 0], [0, 0]), ([5, 5], [10, 10]))
+    ends = [stats.binomtest(0, n).proportion_ci(0.95, method="exact").high for n in (10, 20)]
+    assert (found.value, found.low, found.high) == pytest.approx((0, -ends[1], ends[0]), abs=1e-12)
+
+
 def test_a_share_is_the_ratio_of_its_sums() -> None:
     first, second, totals = clustered(np.random.default_rng(2))
     share, ratio = s.share(first, totals), s.ratio(first.astype(float), totals.astype(float))

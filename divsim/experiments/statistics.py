@@ -91,6 +91,9 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike) -> Estimate:
 def share_difference(counts: Sequence[ArrayLike], totals: Sequence[ArrayLike]) -> Estimate:
     """The difference of two pooled proportions over the same clusters, the first minus the second.
 
+    The interval is Student's on the linearised difference. Where one of the two is 0 or 1 its clusters show
+    no spread; then the intervals of `share` are joined by Newcombe's hybrid method.
+
     Args:
       counts, totals: two arrays (n,) each.
 
@@ -100,9 +103,13 @@ def share_difference(counts: Sequence[ArrayLike], totals: Sequence[ArrayLike]) -
     pairs = [(_integers(count), _integers(total)) for count, total in zip(counts, totals, strict=True)]
     if any(total.sum() == 0 for _, total in pairs):
         return Estimate(math.nan, math.nan, math.nan, 0)
-    first, second = (count.sum() / total.sum() for count, total in pairs)
-    influence = _influence(*pairs[0]) - _influence(*pairs[1])
-    return _around(first - second, influence, len(pairs[0][1]))
+    first, second = (share(*pair) for pair in pairs)
+    difference, clusters = first.value - second.value, len(pairs[0][1])
+    if {first.value, second.value} & {0.0, 1.0}:
+        down = math.hypot(first.value - first.low, second.high - second.value)
+        up = math.hypot(first.high - first.value, second.value - second.low)
+        return Estimate(difference, difference - down, difference + up, clusters)
+    return _around(difference, _influence(*pairs[0]) - _influence(*pairs[1]), clusters)
 
 
 def sign_flip_p(per_cluster: ArrayLike, seed: int = 0) -> float:

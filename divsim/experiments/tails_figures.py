@@ -52,7 +52,7 @@ def estimators(config: Config, rows: Sequence[Row], shown: Sequence[Pairs]) -> "
             _curve(line[2], select(found, quantity="missed_kl_share"), color=OKABE_ITO["purple"], marker="x",
                    linestyle="--", label="share of KL missed")  # fmt: skip
             line[0].set(yscale="log", ylabel=f"{pairs.world}, V = {pairs.vocab:,}")
-            line[1].set_ylim(bottom=-0.01)
+            line[1].set_ylim(bottom=-0.03 * line[1].get_ylim()[1])
             line[2].set_ylim(-0.03, 1.03)
             for panel in line:
                 panel.set_xscale("log")
