@@ -30,8 +30,9 @@ slow: $(VENV)/dev mutation  ## the long tests, and mutation testing of the formu
 mutation: $(VENV)/dev  ## at least 95 % of the mutants of divsim/formulas/ must be killed
 	$(BIN)/python tests/mutation.py
 
-bench: $(VENV)/dev  ## measure divsim verify and import divsim into benchmarks/
+bench: $(VENV)/dev  ## measure the commands, imports and formulas into benchmarks/
 	$(BIN)/python benchmarks/timings.py
+	$(BIN)/python benchmarks/direction.py
 
 lock: $(VENV)/dev  ## write constraints.txt anew from the installed environment
 	{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new

@@ -40,7 +40,7 @@ def test_every_row_has_its_largest_logit_at_the_top(world: object) -> None:
 
 def test_the_engine_is_as_far_as_engines_report() -> None:
     rng = np.random.default_rng(1)
-    pair = mismatched(LANGUAGE, MISMATCHES["engine"])(rng, (30_000,), 300)
+    pair = mismatched(LANGUAGE, MISMATCHES["engine"])(rng, (100_000,), 150)
     kl = FORWARD_KL.measure(pair.log_mu, pair.log_pi)
     log_ratio = np.abs(at_action(pair.log_pi - pair.log_mu, sample_from(rng, pair.log_mu)))
     for found, low, high in (

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from divsim.claims import load
+
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 
@@ -30,3 +32,10 @@ def test_every_figure_and_file_that_the_readme_names_exists() -> None:
     paths = [path for pair in named for path in pair if path]
     assert paths
     assert [path for path in paths if not (README.parent / path).exists()] == []
+
+
+def test_the_verdicts_in_the_readme_are_the_ledgers() -> None:
+    rows = re.findall(r"^\| `([\w-]+)`: .*? \| ([\w ]+) \|", README.read_text(), flags=re.MULTILINE)
+    assert 0 < len(rows) <= 8
+    ledger = load()
+    assert dict(rows) == {name: ledger.overall(ledger.claim(name)) for name, _ in rows}
