@@ -17,10 +17,8 @@ curve is easy to read; how often that happens is not shown. What is left out: ot
 not be convex along a logit line; a head or a network; many tokens at once.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +28,7 @@ from divsim.tabular.geometry import EUCLIDEAN
 from divsim.tabular.policies import PAIR_FAMILIES, Floats, PolicyPair
 from divsim.tabular.verify_finite_step import flip_step
 
-from .style import OKABE_ITO, WIDTH, save, style
+from .style import OKABE_ITO, WIDTH, command, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -203,11 +201,7 @@ def _draw_side(axes: "Axes", side: Side) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the figure to every path that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m divsim.experiments.flip_step", description=plot.__doc__)
-    parser.add_argument("paths", nargs="+", type=Path, help="ends in .svg or .png")
-    figure = plot(run(Config()))
-    for path in parser.parse_args(arguments).paths:
-        print(save(figure, path))
+    command("flip_step", lambda: plot(run(Config())), plot.__doc__, arguments)
 
 
 if __name__ == "__main__":

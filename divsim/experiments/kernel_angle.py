@@ -23,10 +23,8 @@ mu, whose pairs are drawn from one family, and the change is first order and the
 head, optimisers and other tokens are left out too.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +34,7 @@ from divsim.formulas import FORWARD_KL, mean_under
 from divsim.tabular.geometry import EUCLIDEAN, NATURAL, linear_head, natural_head
 from divsim.tabular.policies import PAIR_FAMILIES, Floats, PolicyPair, every_token
 
-from .style import OKABE_ITO, WIDTH, save, style
+from .style import OKABE_ITO, WIDTH, command, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -233,13 +231,7 @@ def _label(axes: "NDArray[Any]") -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the figure to every path that the command line names."""
-    parser = argparse.ArgumentParser(
-        prog="python -m divsim.experiments.kernel_angle", description=plot.__doc__
-    )
-    parser.add_argument("paths", nargs="+", type=Path, help="ends in .svg or .png")
-    figure = plot(run(Config()))
-    for path in parser.parse_args(arguments).paths:
-        print(save(figure, path))
+    command("kernel_angle", lambda: plot(run(Config())), plot.__doc__, arguments)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,8 @@ What is left out: more than three tokens (the circle becomes a sphere), other di
 is not the plain gradient in the logits.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +33,7 @@ from divsim.formulas import (
 )
 
 from .draw_triangle import draw_arrow, draw_curve, draw_regions, mark
-from .style import OKABE_ITO, WIDTH, save, style
+from .style import OKABE_ITO, WIDTH, command, style
 from .triangle import Floats, cells, level_set, zero_change
 
 if TYPE_CHECKING:
@@ -225,11 +223,7 @@ def _draw_curve(axes: "Axes", panel: Panel) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the figure to every path that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m divsim.experiments.simplex", description=plot.__doc__)
-    parser.add_argument("paths", nargs="+", type=Path, help="ends in .svg or .png")
-    figure = plot(run(Config()))
-    for path in parser.parse_args(arguments).paths:
-        print(save(figure, path))
+    command("simplex", lambda: plot(run(Config())), plot.__doc__, arguments)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,8 @@ What is left out: momentum, many tokens, heads without exact synonyms (an ellips
 k takes the place of the line), and layers below the head.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +33,7 @@ from divsim.tabular.policies import PolicyPair
 
 from .draw_triangle import Verdict, draw_arrow, draw_curve, draw_regions, mark
 from .simplex import verdicts
-from .style import OKABE_ITO, WIDTH, save, style
+from .style import OKABE_ITO, WIDTH, command, style
 from .triangle import Floats, level_set
 
 if TYPE_CHECKING:
@@ -272,11 +270,7 @@ def _draw_prices(axes: "Axes", panel: Panel, action: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the figure to every path that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m divsim.experiments.step_paths", description=plot.__doc__)
-    parser.add_argument("paths", nargs="+", type=Path, help="ends in .svg or .png")
-    figure = plot(run(Config()))
-    for path in parser.parse_args(arguments).paths:
-        print(save(figure, path))
+    command("step_paths", lambda: plot(run(Config())), plot.__doc__, arguments)
 
 
 if __name__ == "__main__":

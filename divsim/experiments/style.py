@@ -5,7 +5,8 @@ hatches, line styles or words whatever it says with colour, so that it survives 
 is left out: what a figure shows, which is the business of the experiment that plots it.
 """
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,3 +78,22 @@ def save(figure: "Figure", path: Path) -> Path:
     with style():
         figure.savefig(path, metadata=metadata[path.suffix])
     return path
+
+
+def command(
+    module: str, make: "Callable[[], Figure]", description: str | None, arguments: Sequence[str] | None
+) -> None:
+    """The command line of a figure: write it to every path that is named, and print the paths.
+
+    Args:
+      module: the name of its module in this package.
+      make: draws it; called after the arguments were understood.
+      description: for `--help`.
+      arguments: the command line without the program's name; None reads `sys.argv`.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m divsim.experiments.{module}", description=description)
+    parser.add_argument("paths", nargs="+", type=Path, help="ends in .svg or .png")
+    paths = parser.parse_args(arguments).paths
+    figure = make()
+    for path in paths:
+        print(save(figure, path))
