@@ -226,8 +226,8 @@ def _print_certain(console: Console, rows: Sequence[Row]) -> None:
             f"Ratio test = natural gradient, V = 50, {world}, per cent by rank of the head: {agrees}"
         )
     console.print(
-        "\nOther divergences: predicted increases that did not come, plain step, per cent (exact counterexamples: "
-        "`divsim verify --explain T3h` and `T4o`):"
+        "\nOther divergences: predicted increases that did not come, plain step, per cent (exact "
+        "counterexamples: `divsim verify --explain T3h` and `T4o`):"
     )
     console.print(_false_block_table(rows))
 

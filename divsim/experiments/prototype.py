@@ -13,16 +13,14 @@ from importlib.resources import files
 
 from .rows import MEASURED, Key, Row, select
 
+INTRODUCTION = """\
+# Ours beside an earlier prototype's
 
-INTRODUCTION = (
-    "# Ours beside an earlier prototype's",
-    "",
-    "The prototype was written independently and told neither its intervals nor every setting, so a difference is a",
-    "finding about one of the two. Known: its FP8 head rounds less than ours (KL .0018 against .0026), which moves every",
-    "row of `fp8_head`; it did not say what its stale passes sample, how a sign or a natural step is scaled, how rough",
-    "its flat world is, or which pairs stand behind its ranks of a head.",
-    "",
-)
+The prototype was written independently and told neither its intervals nor every setting, so a difference is a
+finding about one of the two. Known: its FP8 head rounds less than ours (KL .0018 against .0026), which moves
+every row of `fp8_head`; it did not say what its stale passes sample, how a sign or a natural step is scaled, how
+rough its flat world is, or which pairs stand behind its ranks of a head.
+"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def _numbers() -> Iterable[dict[str, str | int | float]]:
 
 def page(comparisons: Sequence[Comparison]) -> str:
     """A markdown page: ours, the interval, the prototype's, whether they differ, and what is known of why."""
-    lines = [*INTRODUCTION, "| setting | ours | 95 % interval | prototype | |", "|---|---|---|---|---|"]
+    lines = [INTRODUCTION, "| setting | ours | 95 % interval | prototype | |", "|---|---|---|---|---|"]
     for comparison in comparisons:
         if comparison.ours is None:
             continue
