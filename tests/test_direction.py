@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from divsim.experiments import direction_certain
+from divsim.experiments import direction_certain, direction_divergences
 from divsim.experiments.agreement_rows import risk_difference_by_seed
 from divsim.experiments.direction import EXPERIMENT, FULL, PARTS, QUICK, check
+from divsim.experiments.direction_batch import MASKED
 from divsim.experiments.direction_config import RATES, STEPS, Config
 from divsim.experiments.parts import Part
 from divsim.experiments.prototype import compare
 from divsim.experiments.rows import MEASURED, Row, find, select
 from divsim.experiments.runs import stream
-from divsim.tabular.agreement import region_names
+from divsim.formulas import exponential_path, log_softmax, policy_gradient_direction
+from divsim.tabular.agreement import TESTS, region_names
+from divsim.tabular.policies import PolicyPair, sample_from
 
 SMALL = replace(
     QUICK, vocab=200, tokens=40, seeds=3, divergence_tokens=24, certain_tokens=30, batch_tokens=48,
@@ -190,3 +193,74 @@ def test_presets_are_sound_and_cut_into_tiles() -> None:
 def test_settings_that_cannot_work_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         check(replace(SMALL, **change))
+
+
+def test_relative_steps_leave_out_tokens_without_a_flip_and_no_others() -> None:
+    arrays = BY_NAME["own"].compute(SMALL, "stale_16", stream(0, "x"))
+    for geometry in ("euclidean", "natural", "sign", "linear_head"):
+        table = arrays[f"relative.{geometry}"]
+        judged = table.sum(axis=(-2, -1))
+        assert table.shape[1:] == (len(STEPS), len(region_names(SMALL.deltas)), 2, 2)
+        assert np.all(judged[:, :, 0] == arrays[f"flip.{geometry}"].sum())
+        assert np.all(judged <= arrays["tokens"]) and judged[0, 0, 0] > 0
+
+
+def false_blocks(name: str, pair: PolicyPair, action: Any, advantage: Any, k: int, step: float) -> int:
+    """Predicted increases that did not come, as the part counts them."""
+    direction = policy_gradient_direction(pair.log_pi, action)
+    after = [exponential_path(pair.log_pi, direction, (step * advantage)[:, None] * np.ones((1, 1)))]
+    config = replace(SMALL, k=k)
+    counts = direction_divergences._judge(config, name, pair, action, advantage, after)["counts"]
+    return int(counts[TESTS.index("full"), 0, 0, 1, 0])
+
+
+@pytest.mark.parametrize("name", direction_divergences.NAMES)
+def test_only_divergences_that_are_not_convex_have_false_blocks(name: str) -> None:
+    """Four tokens, plain steps of 3 and 15; 20,000 pairs show several for each divergence that has any."""
+    rng = np.random.default_rng(0)
+    pair = PolicyPair(*(np.log(rng.dirichlet(np.full(4, 0.5), 20_000)) for _ in range(2)))
+    action, advantage = sample_from(rng, pair.log_mu), rng.choice([-1.0, 1.0], 20_000)
+    found = sum(false_blocks(name, pair, action, advantage, 1, step) for step in (3.0, 15.0))
+    assert (found == 0) is (name in ("forward_kl", "chi2_mu_pi")), found
+
+
+def test_the_lumped_divergence_has_the_false_block_of_the_smallest_vocabulary() -> None:
+    """Derivations, T4: four tokens, a step of -15 on the second; forward KL itself does rise."""
+    mu, pi = (np.log(np.array([p]) / 1000) for p in ([334, 1, 333, 332], [470, 1, 495, 34]))
+    pair, action, advantage = PolicyPair(mu, pi), np.array([1]), np.array([-1.0])
+    assert false_blocks("lumped", pair, action, advantage, 1, 15.0) == 1
+    assert false_blocks("forward_kl", pair, action, advantage, 1, 15.0) == 0
+
+
+def certain_tokens(count: int = 6) -> tuple[PolicyPair, np.random.Generator]:
+    rng = np.random.default_rng(2)
+    return PolicyPair(*(log_softmax(rng.standard_normal((count, 5))) for _ in range(2))), rng
+
+
+def test_what_floating_point_suspects_exact_arithmetic_acquits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direction_certain, "finite_change", lambda log_mu, log_pi, v: -np.ones(len(log_pi)))
+    tried, suspects, confirmed = direction_certain._false_blocks(*certain_tokens())
+    assert tried == suspects > 0 == confirmed
+
+
+def test_a_confirmed_false_block_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direction_certain, "finite_change", lambda log_mu, log_pi, v: -np.ones(len(log_pi)))
+    monkeypatch.setattr(direction_certain, "_is_false_block", lambda *token: True)
+    blocked = direction_certain._false_blocks(*certain_tokens())
+    assert blocked[2] == blocked[0] > 0
+    nothing = {"sampled": np.zeros((2, 4)), "enumerated": np.zeros((2, 4))}
+    found = direction_certain.rows(SMALL, "zipf-10", {"blocked": np.stack([blocked] * 2), **nothing})
+    assert find(found, quantity="false_block_share")["value"] == 1.0
+
+
+def test_every_test_masks_an_update_of_its_own_and_is_judged_on_it(rows: dict[str, list[Row]]) -> None:
+    for setting in SMALL.batch:
+        found = select(rows["batch"], table="unsafe_keep", setting=setting)
+        judged = {row["test"] for row in select(found, quantity="unsafe_keep")}
+        compared = {row["test"] for row in select(found, quantity="unsafe_keep_minus_ratio")}
+        assert len(judged) == len(MASKED) and compared == judged - {"ratio"} and "always" not in judged
+    counts = BY_NAME["batch"].compute(SMALL, "sgd", stream(0, "batch@sgd@0"))
+    rose, kept = counts["unsafe"].T
+    assert np.all((rose >= 0) & (rose <= kept)) and kept.max() <= counts["disagree"][0]
+    sums = counts["counts"].sum(axis=(-2, -1))
+    assert np.all(sums == counts["tokens"]), "every estimand of every test judges every token once"

@@ -32,6 +32,15 @@ def call(*args: object) -> int:
         (("direction", "--rules", "ratoi"), "unknown rule 'ratoi'; the rules are ratio, full"),
         (("direction", "--world", "moon"), "world 'moon' is unknown; it must be one of language"),
         (("direction", "--mismatch", "noise"), "mismatch 'noise' is unknown"),
+        (("direction", "--mismatch", "engine", "engine"), "mismatch must not repeat, got engine, engine"),
+        (("direction", "--delta", 0.1, 0.1), "delta must be one or more distinct radii, got (0.1, 0.1)"),
+        (("tails", "--k", 5, 5), "k must not repeat, got (5, 5); name each size once"),
+        (("tails", "--world", "flat", "--vocab", 50, 50, "--k", 5), "vocab must not repeat"),
+        (("tails", "--seed", -1), "seed must be >= 0, got -1"),
+        (
+            ("tails", "--out", "/proc/none"),
+            "/proc/none cannot be made: No such file or directory; name another",
+        ),
         (("direction", "--processes", 0), "--processes must be >= 1, got 0"),
         (("direction", "--seeds", 0), "seeds must be a finite number > 0, got 0"),
         (("direction", "--data", "x.npz"), "--data goes with --world real"),
@@ -119,3 +128,43 @@ def test_it_behaves_in_a_pipe_and_without_colour(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == "" and "\x1b" not in done.stdout
     assert (tmp_path / "runs" / "tails-quick" / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("direction", "--vocav", "60"), "Unrecognized options: --vocav"),
+        (("tails", "--seeds", "two"), "--seeds"),
+        (("tials",), "tials"),
+        (("direction", "--preset", "huge"), "huge"),
+    ],
+)
+def test_what_no_flag_means_is_refused(
+    args: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert call(*args) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("args", [("tails", *TINY), ("tails", "--world", "real")])
+def test_a_directory_that_exists_is_left_alone(
+    args: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("three years")
+    assert call(*args, "--out", tmp_path) == 2
+    assert f"{tmp_path} exists already" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"thesis.txt": "three years"}
+
+
+@pytest.mark.parametrize("question", ["direction", "tails"])
+def test_help_tells_every_flag(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(question, "--help") == 0
+    out = capsys.readouterr().out
+    common = "--preset --world --vocab --mismatch --k --delta --data --out --resume --seed --processes"
+    for flag in common.split():
+        assert flag in out
+    assert call("--help") == 0
+    assert question in capsys.readouterr().out

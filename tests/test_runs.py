@@ -1,12 +1,14 @@
 """A run directory: the same bytes on any number of processes, after any kill; nothing is overwritten."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from toy_experiment import EXPERIMENT, Config
 
 from divsim.experiments import runs
+from divsim.experiments.pool import spread
 from divsim.experiments.runs import RunError, run, stream
 
 HERE = Path(__file__).parent
@@ -168,3 +171,40 @@ def test_a_run_says_what_it_was_made_with(tmp_path: Path) -> None:
     assert {"python", "divsim", "numpy", "scipy", "threads", "processes", "seconds"} <= environment.keys()
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config == {"experiment": "toy", "tiles": 12, "size": 50, "pause": 0.0, "fails_at": -1, "seed": 0}
+
+
+def stopped(folder: Path, error: type[BaseException], stop: Callable[[], object]) -> None:
+    """A run of two processes in which `stop` happens when three tiles are there."""
+    with pytest.raises(error):
+        run(EXPERIMENT, Config(pause=0.1), folder, 2, advance=lambda done, total: done == 3 and stop())
+    assert multiprocessing.active_children() == [], "a worker was left behind"
+    left = list((folder / "tiles").glob("tile-*.npz"))
+    assert 3 <= len(left) < Config().tiles and not (folder / "results.json").exists()
+    run(EXPERIMENT, Config(pause=0.1), folder, 1, resume=True)
+    run(EXPERIMENT, Config(pause=0.1), folder.with_name("whole"), 3)
+    assert results(folder) == results(folder.with_name("whole"))
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_leaves_no_worker_and_loses_nothing(tmp_path: Path) -> None:
+    stopped(tmp_path / "run", KeyboardInterrupt, interrupt)
+
+
+def test_a_worker_that_is_killed_fails_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    """As when memory runs out: an error, not a wait without end."""
+    stopped(tmp_path / "run", BrokenProcessPool, lambda: multiprocessing.active_children()[0].kill())
+
+
+def test_workers_have_one_thread_and_the_caller_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    asked = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"]
+    assert dict(spread(os.getenv, asked, 2)) == dict.fromkeys(asked, "1")
+    assert os.environ["OMP_NUM_THREADS"] == "7" and "MKL_NUM_THREADS" not in os.environ
+
+
+def test_nothing_to_do_starts_no_worker() -> None:
+    assert list(spread(os.getenv, [], 2)) == []

@@ -126,3 +126,35 @@ def test_a_share_is_the_ratio_of_its_sums() -> None:
     )
     difference = s.share_difference((second, first), (totals, totals))
     assert difference.value == pytest.approx(s.share(second, totals).value - share.value, rel=1e-12)
+
+
+def test_no_end_of_an_interval_depends_on_the_order_of_clusters() -> None:
+    """Bit for bit: results come from worker processes in any order."""
+    rng = np.random.default_rng(3)
+    first, second, totals = clustered(rng)
+    order = rng.permutation(len(totals))
+    a, b, n = first[order], second[order], totals[order]
+    assert s.mean(first / totals) == s.mean(a / n)
+    assert s.share(first, totals) == s.share(a, n)
+    assert s.ratio(first / 7, totals / 3) == s.ratio(a / 7, n / 3)
+    assert s.share_difference((second, first), (totals, totals)) == s.share_difference((b, a), (n, n))
+    few = (first / totals)[:12] - 0.3
+    assert s.sign_flip_p(few) == s.sign_flip_p(few[rng.permutation(12)])
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.2, -0.3], [1.1, 2.2, -3.3], [0.0, 0.0, 0.0]])
+def test_a_sum_that_cancels_is_no_evidence(values: list[float]) -> None:
+    assert s.sign_flip_p(values) == 1.0
+
+
+def test_a_p_value_is_never_zero() -> None:
+    """Phipson and Smyth (2010): the observed sign pattern is one of those that were tried."""
+    assert s.sign_flip_p(np.ones(61)) == 1 / (s.RANDOM_FLIPS + 1)
+    assert s.sign_flip_p(np.ones(8)) == 2 / 2**8
+
+
+def test_the_ends_of_a_share_stay_in_the_unit_interval() -> None:
+    found = s.share([1, 0, 0], [3, 3, 3])
+    assert found.low == 0.0 < found.value < found.high
+    found = s.share([2, 3, 3], [3, 3, 3])
+    assert found.low < found.value < found.high == 1.0

@@ -12,7 +12,6 @@ from divsim.experiments.tails import EXPERIMENT, FULL, QUICK, check, chosen
 from divsim.experiments.tails_certificate import CERTIFICATE
 from divsim.experiments.tails_config import Config, Pairs
 from divsim.experiments.tails_estimators import ESTIMATOR, ESTIMATORS
-from divsim.formulas import View
 from divsim.tabular.agreement import region_names
 from divsim.tabular.policies import sample_from
 
@@ -119,7 +118,6 @@ def test_certificates_are_those_of_a_view_of_the_same_record() -> None:
     tally = CERTIFICATE.compute(config, "flat-noise_0.5-200", stream(0, "x"))["tally"]
     assert np.array_equal(tally[0, 0], tally[0, 1]), "an error of nothing, stated or not, is nothing"
     assert tally[1, 0, 1] <= tally[1, 1, 1], "a stated error cannot certify more"
-    assert View.top_k  # the certificate goes through the trainer's door, View.from_logits
 
 
 def test_presets_are_sound() -> None:
@@ -147,3 +145,44 @@ def test_presets_are_sound() -> None:
 def test_settings_that_cannot_work_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         check(replace(SMALL, **change))
+
+
+def test_the_divergence_that_a_view_misses_is_that_of_its_cells() -> None:
+    config = replace(SMALL, most_tokens=25, sizes=(5, 20))
+    pairs = config.pairs_named("language-noise_0.5-200")
+    found = ESTIMATOR.compute(config, pairs.name, stream(0, "x"))
+    rng = stream(0, "x")
+    pair = pairs.family(rng, (25,), pairs.vocab)
+    action = sample_from(rng, pair.log_mu)
+    mu, pi = np.exp(pair.log_mu), np.exp(pair.log_pi)
+    whole = np.sum(mu * np.log(mu / pi), axis=-1)
+    assert found["kl"][0] == pytest.approx(whole.sum(), rel=1e-12)  # 25 sums of 200 terms
+    assert found["tokens"][0] == 25
+    for s, top in enumerate(config.sizes):
+        seen = []
+        for m, p, k in zip(mu, pi, action, strict=True):
+            shown = np.isin(np.arange(pairs.vocab), [*np.argsort(-m)[:top], k])
+            cells = [np.append(x[shown], x[~shown].sum()) for x in (m, p)]
+            seen.append(np.sum(cells[0] * np.log(cells[0] / cells[1])))
+        assert found["missed"][s, 0] == pytest.approx(np.sum(whole - seen), abs=1e-12)
+
+
+def test_rows_are_the_sums_of_their_seeds() -> None:
+    config = replace(SMALL, sizes=(5,), seeds=4)
+    cell = "flat-noise_0.5-200"
+    seeds = [ESTIMATOR.compute(config, cell, stream(0, f"{n}")) for n in range(4)]
+    found = ESTIMATOR.rows(
+        config, cell, {name: np.stack([seed[name] for seed in seeds]) for name in seeds[0]}
+    )
+    here: dict[str, Any] = {"region": "all", "k": 5, "tail": "uniform"}
+    flips, tokens = (sum(int(x) for x in xs) for xs in zip(*(
+        (seed["flips"][0, ESTIMATORS.index("uniform"), 0], seed["tokens"][0]) for seed in seeds
+    ), strict=True))  # fmt: skip
+    assert find(found, quantity="flip_rate", **here)["value"] == flips / tokens
+    biases = [seed["errors"][0, ESTIMATORS.index("uniform"), 0] / seed["tokens"][0] for seed in seeds]
+    bias = find(found, quantity="bias", **here)
+    assert bias["value"] == pytest.approx(np.mean(biases), abs=1e-15) and bias["seeds"] == 4
+    assert (
+        find(found, quantity="error_q50", **here)["value"]
+        <= find(found, quantity="error_q95", **here)["value"]
+    )

@@ -18,8 +18,8 @@ INTRODUCTION = """\
 
 The prototype was written independently and told neither its intervals nor every setting, so a difference is a
 finding about one of the two. Known: its FP8 head rounds less than ours (KL .0018 against .0026), which moves
-every row of `fp8_head`; it did not say what its stale passes sample, how a sign or a natural step is scaled, how
-rough its flat world is, or which pairs stand behind its ranks of a head.
+every row of `fp8_head`; it did not say what its stale passes sample, how a sign or a natural step is scaled,
+how rough its flat world is, or which pairs stand behind its ranks of a head.
 """
 
 
