@@ -99,6 +99,28 @@ def test_a_half_written_tile_is_not_taken_for_one(tmp_path: Path) -> None:
     assert results(tmp_path / "run") == whole
 
 
+def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", "pause=0.15")
+    wait_for(lambda: len(list((tmp_path / "run").glob("tiles/tile-*.npz"))) >= 2)
+    process.kill()
+    process.wait()
+
+    def is_empty() -> bool:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait_for(is_empty, seconds=20)
+
+
+def test_a_tile_that_cannot_be_read_is_named_with_the_remedy(tmp_path: Path) -> None:
+    run(EXPERIMENT, Config(), tmp_path / "run", 2)
+    (tmp_path / "run" / "tiles" / "tile-3.npz").write_bytes(b"junk")
+    refused("tile-3.npz cannot be read; delete it and add --resume", tmp_path / "run", resume=True)
+
+
 def test_a_finished_run_can_be_resumed_without_work(tmp_path: Path) -> None:
     run(EXPERIMENT, Config(), tmp_path / "run", 2)
     seen: list[tuple[int, int]] = []

@@ -137,7 +137,7 @@ def test_presets_are_sound() -> None:
         ({"deltas": (-0.05,)}, "delta must be a finite number > 0, got -0.05"),
         ({"pairs": chosen("flt", "noise_0.5", ())}, "world 'flt' is unknown"),
         ({"pairs": chosen("flat", "noise", ())}, "mismatch 'noise' is unknown"),
-        ({"pairs": chosen("flat", "noise_0.5", (1,))}, "vocab must be >= 2"),
+        ({"pairs": chosen("flat", "noise_0.5", (1,))}, "vocab must be from 2 to 16,777,216 tokens, got 1"),
         ({"pairs": chosen("flat", "noise_0.5", (500, 500))}, "vocab must not repeat"),
         ({"seeds": 0}, "seeds must be a finite number > 0"),
     ],

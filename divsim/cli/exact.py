@@ -54,7 +54,7 @@ def direction(
     Returns:
       0.
     """
-    from divsim.cli.exact_tables import print_direction
+    from divsim.cli.direction_tables import print_direction
     from divsim.experiments import direction as module
 
     changes = {"world": world, "vocab": vocab, "mismatches": mismatch, "k": k, "deltas": delta}
@@ -66,7 +66,7 @@ def direction(
     shown = _known_rules(rules)
     rows, folder = _run(module.EXPERIMENT, config, out, preset, resume, processes)
     print_direction(output(), config, rows, shown)
-    return _close(module.EXPERIMENT.name, rows, folder)
+    return _close(module.EXPERIMENT.name, rows if module.is_like_the_preset(config) else (), rows, folder)
 
 
 def tails(
@@ -118,7 +118,7 @@ def tails(
     config = _configured(module.PRESETS[preset], changes, module.check)
     rows, folder = _run(module.EXPERIMENT, config, out, preset, resume, processes)
     print_tails(output(), config, rows)
-    return _close(module.EXPERIMENT.name, rows, folder)
+    return _close(module.EXPERIMENT.name, rows, rows, folder)
 
 
 EXACT: dict[str, Callable[..., int]] = {"direction": direction, "tails": tails}
@@ -196,23 +196,23 @@ def _real(
         raise BadCall(str(error)) from error
     rows, folder = _run(real_run.EXPERIMENT, config, out, name, resume, processes)
     print_real(output(), name, rows)
-    output().print(f"\nwritten to {folder}: results.json, config.json, environment.json, figures")
+    output().print(f"\nwritten to {folder}: results.json ({len(rows):,} rows), config.json, environment.json")
     return 0
 
 
-def _close(name: str, rows: "Sequence[Row]", folder: Path) -> int:
-    """Say where everything is, and how it compares with the prototype."""
+def _close(name: str, comparable: "Sequence[Row]", rows: "Sequence[Row]", folder: Path) -> int:
+    """Say where everything is, and how it compares with the prototype where the settings are the same."""
     from divsim.experiments.prototype import compare, page
 
-    comparisons = compare(name, rows)
-    (folder / "prototype.md").write_text(page(comparisons), encoding="utf-8")
-    judged = [comparison for comparison in comparisons if comparison.agrees is not None]
-    differing = sum(not comparison.agrees for comparison in judged)
     console = output()
+    judged = [one for one in compare(name, comparable) if one.agrees is not None]
     if judged:
+        (folder / "prototype.md").write_text(page(judged), encoding="utf-8")
+        differing = sum(not one.agrees for one in judged)
         console.print(
-            f"\nAn earlier prototype's numbers for these settings: {len(judged) - differing} agree, "
-            f"{differing} differ; side by side in {folder / 'prototype.md'}"
+            f"\nBeside an independent prototype of these settings: {len(judged) - differing} numbers agree "
+            f"within their intervals, {differing} differ (a finding about one of the two); see "
+            f"{folder / 'prototype.md'}"
         )
     environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     console.print(

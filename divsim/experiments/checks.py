@@ -2,6 +2,9 @@
 
 from collections.abc import Collection
 
+LARGEST_VOCAB = 2**24
+"""A hundred times that of today's language models; one row of float64 is 128 MiB."""
+
 
 def require_known(setting: str, value: str, known: Collection[str]) -> None:
     """A name out of a table.
@@ -31,6 +34,14 @@ def require_deltas(deltas: tuple[float, ...]) -> None:
         require_positive("delta", delta, "it is the radius of a trust region, in nats")
     if not deltas or len({f"{delta:g}" for delta in deltas}) < len(deltas):
         raise ValueError(f"delta must be one or more distinct radii, got {deltas}; such as --delta 0.05 0.15")
+
+
+def require_vocab(vocab: int) -> None:
+    """A vocabulary that a policy can change over, and that a machine can hold a row of."""
+    if not 2 <= vocab <= LARGEST_VOCAB:
+        raise ValueError(
+            f"vocab must be from 2 to {LARGEST_VOCAB:,} tokens, got {vocab}; such as --vocab 2000"
+        )
 
 
 def require_top_k(k: int, vocab: int) -> None:

@@ -10,7 +10,14 @@ from dataclasses import replace
 from divsim.tabular.language import WORLDS
 from divsim.tabular.mismatch import MISMATCHES
 
-from .checks import require_deltas, require_known, require_positive, require_seed, require_top_k
+from .checks import (
+    require_deltas,
+    require_known,
+    require_positive,
+    require_seed,
+    require_top_k,
+    require_vocab,
+)
 from .direction_batch import BATCH
 from .direction_certain import CERTAIN
 from .direction_config import Config
@@ -27,6 +34,12 @@ QUICK = replace(FULL, seeds=8, tokens=32, divergence_tokens=16, certain_tokens=4
 PRESETS = {"quick": QUICK, "full": FULL}
 
 
+def is_like_the_preset(config: Config) -> bool:
+    """Whether the numbers of this run mean what those of the presets mean, however many there are."""
+    settings = ("world", "vocab", "k", "deltas", "rank")
+    return all(getattr(config, name) == getattr(FULL, name) for name in settings)
+
+
 def check(config: Config) -> None:
     """Refuse settings that cannot work, before any work.
 
@@ -37,7 +50,7 @@ def check(config: Config) -> None:
         require_known("mismatch", mismatch, MISMATCHES)
     if len(set(config.mismatches)) < len(config.mismatches):
         raise ValueError(f"mismatch must not repeat, got {', '.join(config.mismatches)}; name each once")
-    require_positive("vocab", config.vocab - 1, "a policy over one token cannot change; vocab must be >= 2")
+    require_vocab(config.vocab)
     require_top_k(config.k, config.vocab)
     require_deltas(config.deltas)
     for setting in ("seeds", "tokens"):

@@ -4,6 +4,7 @@ interrupted."""
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -68,7 +69,16 @@ def _single_threaded() -> Iterator[None]:
 
 
 def _prepare() -> None:
-    """Leave interrupts to the parent, and keep the memory that blocks of arrays will need again and again."""
+    """Leave interrupts to the parent, end when it ends, and keep the memory that blocks need again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     # glibc gives freed memory back at once until a large block was freed; that costs a third of a run.
     bytearray(LARGE)
+
+
+def _end_with_the_parent() -> None:
+    """A parent that was killed cannot stop its workers, which would wait for tasks for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -16,6 +16,7 @@ import platform
 import resource
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,8 +159,9 @@ def _opened(experiment: Experiment[C], config: C, folder: Path, resume: bool) ->
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}; name another with --out") from error
     with _locked(folder):
-        _write_json(folder / "config.json", asked)
-        _write_json(folder / "environment.json", versions())
+        if not resume:
+            _write_json(folder / "config.json", asked)
+            _write_json(folder / "environment.json", versions())
         yield tiles
 
 
@@ -204,8 +206,11 @@ def _save(arrays: Arrays, file: IO[bytes]) -> None:
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
-    with np.load(path) as archive:
-        return dict(archive)
+    try:
+        with np.load(path) as archive:
+            return dict(archive)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path} cannot be read; delete it and add --resume to compute it anew") from error
 
 
 def _write_json(path: Path, document: Any) -> None:

@@ -104,7 +104,7 @@ def share_difference(counts: Sequence[ArrayLike], totals: Sequence[ArrayLike]) -
     if any(total.sum() == 0 for _, total in pairs):
         return Estimate(math.nan, math.nan, math.nan, 0)
     first, second = (share(*pair) for pair in pairs)
-    difference, clusters = first.value - second.value, len(pairs[0][1])
+    difference, clusters = first.value - second.value, int(np.sum(sum(total for _, total in pairs) > 0))
     if {first.value, second.value} & {0.0, 1.0}:
         down = math.hypot(first.value - first.low, second.high - second.value)
         up = math.hypot(first.high - first.value, second.value - second.low)

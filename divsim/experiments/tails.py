@@ -10,7 +10,14 @@ from dataclasses import replace
 from divsim.tabular.language import WORLDS
 from divsim.tabular.mismatch import MISMATCHES
 
-from .checks import require_deltas, require_known, require_positive, require_seed, require_top_k
+from .checks import (
+    require_deltas,
+    require_known,
+    require_positive,
+    require_seed,
+    require_top_k,
+    require_vocab,
+)
 from .parts import assemble
 from .tails_certificate import CERTIFICATE
 from .tails_config import INDEPENDENT, VOCABS, Config, Pairs
@@ -42,9 +49,7 @@ def check(config: Config) -> None:
         if pairs.mismatch != INDEPENDENT:
             require_known("world", pairs.world, WORLDS)
             require_known("mismatch", pairs.mismatch, MISMATCHES)
-        require_positive(
-            "vocab", pairs.vocab - 1, "a policy over one token cannot change; vocab must be >= 2"
-        )
+        require_vocab(pairs.vocab)
     if len({pairs.name for pairs in config.pairs}) < len(config.pairs):
         raise ValueError("vocab must not repeat; name each size once")
     if len(set(config.sizes)) < len(config.sizes):
