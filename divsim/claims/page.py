@@ -12,10 +12,12 @@ MARK = "<!-- Written by `divsim claims --write`. Edit claims/*.toml instead. -->
 """The first line of a page; a file without it is not overwritten."""
 
 INTRODUCTION = """\
-# What papers claim about masks, and what was found
+# Claims about masks, and what was found
 
-Each entry is a claim as a reader meets it, with what is measured or proven, and a verdict. The settings and
-the rule of decision of a measurement were fixed before its run; the verdict is computed from a 95 % interval.
+Each entry is a claim as a reader meets it, with what is measured or proven, and a verdict. Some are
+stated in a paper, some are how a paper is often read, some are variants of ours; the source says which.
+The settings and the rule of decision of a measurement were fixed before its run; the verdict is
+computed from a 95 % interval.
 
 | verdict | meaning |
 |---|---|
@@ -26,10 +28,20 @@ the rule of decision of a measurement were fixed before its run; the verdict is 
 | fails in part | it holds in no case; it does not hold in one case at least, and the others are open |
 | not measured | the run was not recorded yet |
 
-A verdict speaks of the case in its row: these distributions, these steps. It does not say that a mask trains
-a network better. `divsim claims` prints this list in short; `divsim claims --check RUN_DIRECTORY` compares it
-with a run of your own; `divsim verify --explain T2b` prints a theorem. Keys such as [PDM] are explained in
-`REFERENCES.md`.
+Words of the tables. *Language* and *flat*: worlds of synthetic positions whose probabilities fall
+steeply, or as 1 / rank; *stale policy*: pi took 16 policy-gradient passes on tokens of mu; *logit
+noise*: .5 nats on every logit; *engine noise*: heavy-tailed, of the size that engines report;
+*flattened*: logits times .7; *fp8 head*: the engine rounds head and activations; *real tokens*:
+recorded from a 135M-parameter model. `s*`: the size of a token's own step at which KL is back where it
+was, on the side on which it falls first; the unit of steps on both sides. *Clusters*: independent
+seeds, or prompts, that have such tokens; intervals are Student's over clusters, for real tokens a
+bootstrap over prompts, for shares of 0 or 1 exact; *p*: two-sided, by flipping the signs of the
+clusters' differences.
+
+A verdict speaks of the case in its row: these distributions, these steps. It does not say that a mask
+trains a network better. `divsim claims` prints this list in short; `divsim claims --check
+RUN_DIRECTORY` compares it with a run of your own; `divsim verify --explain T2b` prints a theorem. Keys
+such as [PDM] are explained in `REFERENCES.md`.
 """
 
 
