@@ -41,8 +41,8 @@ RULES = (
 )
 
 TESTS = {
-    "divergences": "divergences numerics checkers_checked",
-    "change": "change device messages",
+    "divergences": "divergences numerics checkers_checked change rows_apart",
+    "change": "change tail device messages rows_apart",
     "tail": "tail interval device",
     "overlap": "overlap interval device",
     "softmax": "softmax numerics device",
@@ -60,7 +60,7 @@ TESTS = {
     "catalogue": f"catalogue {RULES}",
     "_array": "array softmax view door overlap",
     "_checks": "door door_records rule_errors batch bounds messages",
-    "_door": "door door_records view field_faults device",
+    "_door": "door door_records view field_faults device rows_apart",
 }
 """Module -> the test files, or tests, that must kill its mutants."""
 
