@@ -225,7 +225,7 @@ def test_only_divergences_that_are_not_convex_have_false_blocks(name: str) -> No
 
 
 def test_the_lumped_divergence_has_the_false_block_of_the_smallest_vocabulary() -> None:
-    """Too rare for random pairs; derivations, T4: four tokens, a step of -15 on the second; forward KL itself does rise."""
+    """Too rare for random pairs: four tokens, a step of -15 on the second; forward KL itself rises."""
     mu, pi = (np.log(np.array([p]) / 1000) for p in ([334, 1, 333, 332], [470, 1, 495, 34]))
     pair, action, advantage = PolicyPair(mu, pi), np.array([1]), np.array([-1.0])
     assert false_blocks("lumped", pair, action, advantage, 1, 15.0) == 1

@@ -1,14 +1,21 @@
 """The line of a token's own step and its flip step, against root finding and the definition."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from oracles import mp, normalised
 from scipy.optimize import brentq
+from scipy.special import log_softmax
 
 from divsim.formulas import FORWARD_KL, flip_step_bracket
 from divsim.tabular.geometry import EUCLIDEAN, NATURAL, SIGN, Geometry, linear_head
 from divsim.tabular.lines import flip_step, line
 from divsim.tabular.one_step import realised_change
 from divsim.tabular.policies import PAIR_FAMILIES, PolicyPair, sample_from
+
+Floats = NDArray[np.float64]
 
 VOCAB = 40
 HEAD = linear_head(np.random.default_rng(7).standard_normal((VOCAB, 6)))
@@ -27,6 +34,7 @@ def draw(family: str, n: int = 60) -> tuple[PolicyPair, np.ndarray]:
 def test_a_line_on_few_cells_is_the_line_on_all(geometry: Geometry, family: str) -> None:
     pair, action = draw(family)
     along, direction = line(geometry, pair, action), geometry.direction(pair.log_pi, action)
+    assert along.log_pi.shape == (60, 2 if geometry in (SIGN, NATURAL) else VOCAB)
     rate = geometry.rate(FORWARD_KL, pair, action)
     size = np.max(np.abs(direction), axis=-1)
     # a rate sums terms of at most 2 * size, each with a rounding or two
@@ -88,9 +96,54 @@ def test_where_policies_agree_there_is_no_flip() -> None:
     assert np.all(np.isnan(flip_step(line(EUCLIDEAN, PolicyPair(log_p, log_p), np.array([0, 2])))))
 
 
-def test_a_root_that_rounding_hides_is_not_made_up() -> None:
-    log_mu = np.log(np.array([[1 - 3e-13, 2e-13, 1e-13], [0.5, 0.3, 0.2]]))
-    log_pi = np.log(np.array([[1 - 3e-13, 2e-13 + 1e-27, 1e-13 - 1e-27], [0.2, 0.3, 0.5]]))
+def root_at_60_digits(log_mu: Floats, log_pi: Floats, k: int) -> float:
+    """The flip step of the Euclidean step, by halving a bracket of the textbook difference."""
+    mu, pi = normalised(log_mu), normalised(log_pi)
+    move = [(i == k) - p for i, p in enumerate(pi)]
+    rate = mp.fsum((p - m) * v for m, p, v in zip(mu, pi, move, strict=True))
+
+    def realised(size: Any) -> Any:
+        s = -mp.sign(rate) * size
+        grown = mp.fsum(p * mp.exp(s * v) for p, v in zip(pi, move, strict=True))
+        return mp.log(grown) - s * mp.fsum(m * v for m, v in zip(mu, move, strict=True))
+
+    high = 2 * abs(rate) / mp.fsum(p * v * v for p, v in zip(pi, move, strict=True))
+    while realised(high) < 0:
+        high *= 2
+    low = high / 2
+    while realised(low) > 0:
+        low /= 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if realised(middle) < 0 else (low, middle)
+    return float(-mp.sign(rate) * low)
+
+
+def normalised_to_a_rounding(logits: Floats) -> Floats:
+    """Log-probabilities by log1p of what the first token leaves: right in every digit."""
+    others = logits[1:] - logits[0]
+    log_total = np.log1p(np.exp(others).sum())
+    return np.concatenate([[-log_total], others - log_total])
+
+
+@pytest.mark.parametrize("apart", [1.0, 1e-3, 1e-6])
+@pytest.mark.parametrize("others", [0.0, -6.0, -12.0, -20.0])
+def test_a_root_keeps_its_digits_for_certain_tokens_and_close_policies(others: float, apart: float) -> None:
+    logits = np.array([0.0, others, others - 1, others - 0.5])
+    log_mu = normalised_to_a_rounding(logits)
+    log_pi = normalised_to_a_rounding(logits + apart * np.random.default_rng(0).standard_normal(4))
+    # Two policies, each with a rounding of its own and of its normaliser, against how far apart they are;
+    # and the square of the relative size, 1e-5, of Newton's last step.
+    rounding = np.finfo(np.float64).eps * np.max(np.abs(log_mu)) / np.max(np.abs(log_pi - log_mu))
+    for k in (0, 1):
+        (found,) = flip_step(line(EUCLIDEAN, PolicyPair(log_mu[None], log_pi[None]), np.array([k])))
+        assert abs(found / root_at_60_digits(log_mu, log_pi, k) - 1) < 1e-10 + 4 * rounding
+
+
+def test_one_hidden_root_spoils_no_other() -> None:
+    log_mu = log_softmax(np.array([[0.0, -30.0, -31.0], [0.0, 1.0, 2.0]]), axis=-1)
+    log_pi = log_softmax(np.array([[0.0, -30.001, -30.999], [0.0, -1.0, -2.0]]), axis=-1)
     found = flip_step(line(EUCLIDEAN, PolicyPair(log_mu, log_pi), np.array([0, 0])))
-    assert np.isfinite(found[1])
-    assert np.isnan(found[0]) or abs(found[0]) > 0
+    (alone,) = flip_step(line(EUCLIDEAN, PolicyPair(log_mu[1:], log_pi[1:]), np.array([0])))
+    assert np.isnan(found[0])
+    assert found[1] == pytest.approx(alone, rel=1e-9)

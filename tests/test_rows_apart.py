@@ -106,3 +106,13 @@ def test_a_mask_of_the_wrong_type_or_shape_is_refused_at_every_door() -> None:
         ):
             with pytest.raises((TypeError, ValueError), match="is_response"):
                 door()
+
+
+def test_a_tiny_step_keeps_its_digits_beside_a_large_one() -> None:
+    log_pi = np.log(np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]]))
+    move = np.array([[9.0], [1e-6]]) * policy_gradient_direction(log_pi, np.array([0, 0]))
+    # half the variance of the move, up to the third order: 1e-6 relative
+    half_variance = 0.5e-12 * float(
+        np.exp(log_pi[1]) @ (move[1] / 1e-6 - np.exp(log_pi[1]) @ move[1] / 1e-6) ** 2
+    )
+    np.testing.assert_allclose(step_kl(log_pi, move)[1], half_variance, rtol=2e-6)

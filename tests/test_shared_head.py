@@ -1,17 +1,33 @@
-"""The shared head: its gradient against autograd, its steps against torch, its effects against loops."""
+"""The shared head: its training against torch, its effects against loops over autograd and closed forms."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from scipy import stats
 
-from divsim.formulas import FORWARD_KL, log_softmax
+from divsim.formulas import FORWARD_KL, View, change, finite_change, log_softmax
 from divsim.tabular.optimisers import Moments, Optimiser, adam, sgd
 from divsim.tabular.policies import PolicyPair
-from divsim.tabular.shared_head import SETTINGS, VOCAB, Minibatch, Setting, collect, effects
+from divsim.tabular.shared_head import (
+    CLUSTERS,
+    SETTINGS,
+    SPREAD,
+    STEEPNESS,
+    VOCAB,
+    Minibatch,
+    Setting,
+    collect,
+    effects,
+)
+
+Floats = NDArray[np.float64]
 
 settings = pytest.mark.parametrize("name", SETTINGS)
+RARE = 1e-4  # a right generator is refused once in so many seeds; these are fixed
 TOKENS = 24
 
 
@@ -19,9 +35,7 @@ def minibatch(name: str) -> Minibatch:
     return collect(SETTINGS[name], TOKENS, np.random.default_rng(5))
 
 
-def small(
-    optimiser: Optimiser, tokens: int = 6, vocab: int = 9, width: int = 4
-) -> tuple[Minibatch, np.ndarray]:
+def small(optimiser: Optimiser, tokens: int = 6, vocab: int = 9, width: int = 4) -> tuple[Minibatch, Floats]:
     """A minibatch small enough for loops, with its head and moments of a step before."""
     rng = np.random.default_rng(11)
     head, hidden = rng.standard_normal((vocab, width)), rng.standard_normal((tokens, width))
@@ -33,11 +47,11 @@ def small(
     return batch, head
 
 
-def kl_after(batch: Minibatch, head: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    return FORWARD_KL.measure(batch.pair.log_mu, log_softmax(batch.hidden @ (head + moved).T))
+def kl_after(batch: Minibatch, head: Floats, moved: Floats) -> Floats:
+    return np.asarray(FORWARD_KL.measure(batch.pair.log_mu, log_softmax(batch.hidden @ (head + moved).T)))
 
 
-def gradient_of(batch: Minibatch, head: np.ndarray, tokens: list[int]) -> np.ndarray:
+def gradient_of(batch: Minibatch, head: Floats, tokens: list[int]) -> Floats:
     """Of the mean of r A over the batch, the sum over some tokens, by autograd."""
     weights = torch.tensor(head, requires_grad=True)
     log_pi = torch.log_softmax(torch.tensor(batch.hidden) @ weights.T, dim=-1)
@@ -46,8 +60,8 @@ def gradient_of(batch: Minibatch, head: np.ndarray, tokens: list[int]) -> np.nda
         log_pi.gather(1, k[:, None])[:, 0] - torch.tensor(batch.pair.log_mu).gather(1, k[:, None])[:, 0]
     )
     loss = sum(ratio[t] * batch.advantage[t] for t in tokens) / len(batch.action)
-    (found,) = torch.autograd.grad(loss, weights)
-    return found.numpy()
+    found: Floats = torch.autograd.grad(loss, weights)[0].numpy()
+    return found
 
 
 @pytest.mark.parametrize("optimiser", [sgd(0.3), adam(0.05)], ids=lambda o: o.name)
@@ -88,8 +102,6 @@ def test_rates_are_the_derivatives_of_the_effects(optimiser: Optimiser) -> None:
 
 
 def test_under_sgd_the_own_rate_has_the_sign_of_the_change() -> None:
-    from divsim.formulas import View, change
-
     batch = minibatch("sgd")
     c = change(View.full(batch.pair.log_mu, batch.pair.log_pi, batch.action))
     rate = effects(batch, 0.05).own_rate
@@ -105,23 +117,31 @@ def test_marginal_effects_of_independent_tokens_are_their_own() -> None:
     np.testing.assert_allclose(found.whole, found.own, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [(sgd(0.2), lambda p: torch.optim.SGD(p, lr=0.2)), (adam(0.01), lambda p: torch.optim.Adam(p, lr=0.01))],
-    ids=["sgd", "adam"],
-)
-def test_steps_are_those_of_torch(ours: Optimiser, theirs: object) -> None:
-    rng = np.random.default_rng(0)
-    weights = torch.zeros(5, 3, dtype=torch.float64, requires_grad=True)
-    optimiser = theirs([weights])  # type: ignore[operator]
-    mine, moments = np.zeros((5, 3)), Moments(np.zeros((5, 3)), np.zeros((5, 3)))
-    for _ in range(20):
-        gradient = rng.standard_normal((5, 3))
-        weights.grad = -torch.from_numpy(gradient)  # torch descends
-        optimiser.step()
-        step, moments = ours.step(gradient, moments)
-        mine = mine + step
-        np.testing.assert_allclose(mine, weights.detach().numpy(), rtol=1e-12, atol=1e-15)
+def test_under_sgd_the_own_step_is_one_step_on_the_logits_of_a_size_in_closed_form() -> None:
+    """|h|^2 rate / N times A r (e_k - pi): the share of the gradient is A r (e_k - pi) h^T / N."""
+    batch = minibatch("sgd_engine")
+    log_mu, log_pi, tokens = batch.pair.log_mu, batch.pair.log_pi, np.arange(TOKENS)
+    ratio = np.exp(log_pi - log_mu)[tokens, batch.action]
+    size = 0.2 * np.sum(batch.hidden**2, axis=-1) / TOKENS * batch.advantage * ratio
+    move = size[:, None] * (np.eye(VOCAB)[batch.action] - np.exp(log_pi))
+    found = effects(batch, 0.05)
+    np.testing.assert_allclose(found.own, finite_change(log_mu, log_pi, move), rtol=1e-9, atol=1e-15)
+    c = change(View.full(log_mu, log_pi, batch.action))
+    np.testing.assert_allclose(found.own_rate, size * c, rtol=1e-9, atol=1e-15)  # sums over 512 tokens
+
+
+def test_without_far_tokens_nothing_happens_to_them() -> None:
+    found = effects(minibatch("sgd"), delta=np.inf)
+    assert np.array_equal(found.marginal_total, np.zeros(TOKENS))
+    assert np.all(found.marginal != 0)
+
+
+def test_with_one_token_all_meanings_are_one_under_sgd() -> None:
+    batch, _ = small(sgd(0.3), tokens=1)
+    found = effects(batch, delta=0.0)
+    for other in (found.marginal, found.marginal_total, found.whole):
+        np.testing.assert_allclose(other, found.own, rtol=1e-12)
+    np.testing.assert_allclose(found.whole_rate, found.own_rate, rtol=1e-12)
 
 
 @settings
@@ -140,3 +160,91 @@ def test_it_is_drawn_from_its_generator_alone_and_leaves_some_tokens_far(name: s
     kl = FORWARD_KL.measure(first.pair.log_mu, first.pair.log_pi)
     assert np.any(kl > 0.01)
     assert abs(first.advantage.mean()) < 1e-15
+
+
+def at_pass(setting: Setting, passes: int, tokens: int = TOKENS) -> Minibatch:
+    """Minibatches of one seed share their draws, so that every pass of a training can be looked at."""
+    return collect(replace(setting, passes=passes), tokens, np.random.default_rng(5))
+
+
+@pytest.mark.parametrize(
+    ("setting", "theirs"),
+    [
+        (Setting("sgd", sgd(0.5)), lambda p: torch.optim.SGD(p, lr=0.5)),
+        (Setting("adam", adam(0.02)), lambda p: torch.optim.Adam(p, lr=0.02)),
+    ],
+    ids=["sgd", "adam"],
+)
+def test_the_passes_are_training_by_torch(
+    setting: Setting, theirs: Callable[[list[torch.Tensor]], torch.optim.Optimizer]
+) -> None:
+    """Without engine noise the logits of mu are those of the first head, so only its displacement counts."""
+    moved = torch.zeros(VOCAB, setting.width, dtype=torch.float64, requires_grad=True)
+    optimiser = theirs([moved])
+    for passes in range(4):
+        batch = at_pass(setting, passes)
+        log_mu, action = torch.tensor(batch.pair.log_mu), torch.tensor(batch.action)[:, None]
+        log_pi = torch.log_softmax(log_mu + torch.tensor(batch.hidden) @ moved.T, dim=-1)
+        # logits of up to 30 through a product of 32 terms and a softmax, on two machines of sums
+        np.testing.assert_allclose(batch.pair.log_pi, log_pi.detach().numpy(), atol=1e-10)
+        log_ratio = (log_pi - log_mu).gather(1, action)[:, 0]
+        optimiser.zero_grad()
+        (-torch.mean(torch.exp(log_ratio) * torch.tensor(batch.advantage))).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+
+@settings
+def test_passes_are_counted_in_the_setting(name: str) -> None:
+    stopped = at_pass(SETTINGS[name], SETTINGS[name].passes)
+    assert np.array_equal(stopped.pair.log_pi, minibatch(name).pair.log_pi)
+    if SETTINGS[name].optimiser.name == "adam":
+        assert stopped.moments.steps == SETTINGS[name].passes
+
+
+def test_before_any_pass_only_the_engine_tells_mu_from_pi() -> None:
+    quiet = at_pass(replace(SETTINGS["sgd"], noise=0.0), 0)
+    assert np.array_equal(quiet.pair.log_mu, quiet.pair.log_pi)
+    noisy = at_pass(replace(SETTINGS["sgd"], noise=0.3), 0)
+    error = noisy.pair.log_mu - noisy.pair.log_pi
+    error = error - error.mean(axis=-1, keepdims=True)  # known up to a shift
+    low, high = stats.chi2(error.size - TOKENS).interval(1 - RARE)
+    assert low <= np.sum(error**2) / 0.3**2 <= high
+
+
+def test_logits_are_a_bias_by_rank_and_a_product_of_the_stated_spread() -> None:
+    batch = at_pass(Setting("wide", sgd(1.0), width=4000, kinship=0.0), 0, tokens=2)
+    logits = batch.pair.log_mu + STEEPNESS * np.log1p(np.arange(VOCAB))
+    logits = logits - logits.mean(axis=-1, keepdims=True)
+    squares = logits**2 / (SPREAD**2 * np.mean(batch.hidden**2, axis=-1, keepdims=True))
+    for row in squares:  # two rows of one head are dependent only through their angle
+        low, high = stats.chi2(VOCAB - 1).interval(1 - RARE)
+        assert low <= row.sum() <= high
+
+
+@pytest.mark.parametrize("kinship", [0.0, 0.8, 1.0])
+def test_kinship_is_the_share_of_variance_within_a_cluster(kinship: float) -> None:
+    """With probability 1 / CLUSTERS two tokens are kin, and only then their states correlate."""
+    hidden = at_pass(Setting("kin", sgd(1.0), width=3000, kinship=kinship), 0, tokens=64).hidden
+    angle = (hidden @ hidden.T / 3000)[np.triu_indices(64, 1)]
+    kin = angle > 0.4
+    # a mean of 3000 products of variance at most 2, the largest of 2016 of them: 6 standard errors
+    rounding = 6 * np.sqrt(2 / 3000)
+    assert np.all(np.abs(angle - kinship * kin) < rounding)
+    assert np.all(np.abs(np.mean(hidden**2, axis=-1) - 1) < rounding)
+    low, high = stats.binom(len(kin), 1 / CLUSTERS).interval(1 - RARE)
+    assert low <= kin.sum() <= high if kinship else kin.sum() == 0
+
+
+def test_an_advantage_belongs_to_the_cluster_and_the_token() -> None:
+    batch = at_pass(Setting("kin", sgd(1.0), kinship=1.0), 0, tokens=400)
+    worth: dict[tuple[float, int], float] = {}
+    repeats = 0
+    keys = zip(batch.hidden[:, 0].tolist(), batch.action.tolist(), strict=True)
+    for place, advantage in zip(keys, batch.advantage.tolist(), strict=True):
+        repeats += place in worth
+        assert worth.setdefault(place, advantage) == advantage
+    assert repeats > 100
+    assert len(np.unique(batch.hidden[:, 0])) == CLUSTERS
+    assert abs(batch.advantage.mean()) < 1e-15  # 400 numbers of size 1, summed in pairs
+    values = np.array(list(worth.values()))
+    assert stats.kstest(values - values.mean(), stats.norm.cdf).pvalue > RARE

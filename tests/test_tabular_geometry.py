@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from divsim.formulas import DIVERGENCES, FORWARD_KL, REVERSE_KL, directional_change
-from divsim.tabular.geometry import EUCLIDEAN, NATURAL, SIGN, geometries, linear_head
+from divsim.tabular.geometry import EUCLIDEAN, NATURAL, SIGN, geometries, linear_head, natural_head
 from divsim.tabular.policies import PAIR_FAMILIES, PolicyPair
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 W = np.array([[0.3, -1.2], [0.7, 0.1], [-0.5, 0.4], [1.1, 2.0]])
 PI = np.array([0.1, 0.2, 0.3, 0.4])
@@ -73,7 +74,7 @@ def test_a_head_of_all_features_is_euclidean_and_a_large_one_needs_no_square_mat
 def test_closed_form_rate_is_the_derivative_along_the_direction(logits: Floats, k: int, name: str) -> None:
     pair = PolicyPair(log_softmax(logits[:4]), log_softmax(logits[4:]))
     divergence, action = DIVERGENCES[name], np.array(k)
-    for geometry in geometries(W).values():
+    for geometry in (*geometries(W).values(), natural_head(W)):
         direction = geometry.direction(pair.log_pi, action)
         q = divergence.logit_grad(pair.log_mu, pair.log_pi)
         expected = directional_change(divergence, pair.log_mu, pair.log_pi, direction)
@@ -108,3 +109,65 @@ def test_sign_and_natural_have_the_ratio_sign_and_euclidean_has_not() -> None:
 def test_sign_direction_survives_a_certain_token() -> None:
     """1 - pi_k rounds to zero; the sign of the gradient on k is still +1."""
     assert SIGN.direction(np.array([-40.0, 0.0]), np.array(1)).tolist() == [-1, 1]
+
+
+def heads() -> tuple[Floats, Ints, Floats]:
+    """Log-probabilities (5, 3, 12), from open to peaked, sampled tokens (5, 3), and features (12, 4)."""
+    rng = np.random.default_rng(3)
+    logits = rng.standard_normal((5, 3, 12)) * np.array([0.1, 1, 2, 3, 4])[:, None, None]
+    log_pi: Floats = log_softmax(logits, axis=-1)
+    return log_pi, rng.integers(12, size=(5, 3)), rng.standard_normal((12, 4))
+
+
+def centred(log_pi: Floats, direction: Floats) -> Floats:
+    """A displacement without its shift of all logits."""
+    return np.asarray(direction - np.sum(np.exp(log_pi) * direction, axis=-1, keepdims=True))
+
+
+def test_natural_head_solves_the_fisher_system_of_its_weights() -> None:
+    """theta solves F theta = W^T (e_k - pi), F the second moment of the score under pi."""
+    log_pi, action, features = heads()
+    found = natural_head(features).direction(log_pi, action)
+    assert found.shape == log_pi.shape
+    for place in np.ndindex(action.shape):
+        pi, k = np.exp(log_pi[place]), action[place]
+        scores = [features.T @ (np.eye(12)[i] - pi) for i in range(12)]
+        fisher = sum(p * np.outer(score, score) for p, score in zip(pi, scores, strict=True))
+        theta = np.linalg.lstsq(fisher, scores[k], rcond=None)[0]
+        # Solving loses the condition number of F, a thousand at most, and a matrix of sums as much again.
+        assert np.linalg.cond(fisher) < 2e3
+        np.testing.assert_allclose(found[place], features @ theta, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("width", [11, 12, 30])
+def test_natural_head_with_enough_features_is_natural_up_to_a_shift(width: int) -> None:
+    log_pi, action, _ = heads()
+    features = np.random.default_rng(4).standard_normal((12, width))
+    found = centred(log_pi, natural_head(features).direction(log_pi, action))
+    expected = centred(log_pi, NATURAL.direction(log_pi, action))
+    size = np.max(np.abs(expected), axis=-1, keepdims=True)
+    assert np.all(np.abs(found - expected) < 1e-11 * size)  # scores of condition 1e4 at most
+
+
+def test_natural_head_is_of_the_space_of_logits_whatever_weights_describe_it() -> None:
+    log_pi, action, features = heads()
+    found = centred(log_pi, natural_head(features).direction(log_pi, action))
+    mix = np.random.default_rng(5).standard_normal((4, 4))
+    shifted = features @ mix + np.array([1.0, -2.0, 3.0, 0.5])  # the same shift of every token is no move
+    repeated = np.concatenate([features, features @ mix], axis=-1)
+    for same in (10.0 * features, shifted, repeated):
+        direction = centred(log_pi, natural_head(same).direction(log_pi, action))
+        np.testing.assert_allclose(direction, found, rtol=1e-9, atol=1e-9)  # mixes of condition 1e2
+
+
+def test_natural_head_raises_the_token_most_for_the_kl_it_spends() -> None:
+    """No direction of the head has a higher rate of log pi_k per root of its Fisher length."""
+    log_pi, action, features = heads()
+    found = centred(log_pi, natural_head(features).direction(log_pi, action))
+    others = centred(log_pi, np.random.default_rng(6).standard_normal((200, 5, 3, 4)) @ features.T)
+
+    def gain(direction: Floats) -> Floats:
+        rise = np.take_along_axis(direction, np.broadcast_to(action, direction.shape[:-1])[..., None], -1)
+        return np.asarray(rise[..., 0] / np.sqrt(np.sum(np.exp(log_pi) * direction**2, axis=-1)))
+
+    assert np.all(np.abs(gain(others)) <= gain(found))

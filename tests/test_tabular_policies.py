@@ -1,22 +1,31 @@
 """Random policies: normalised, seeded, free of zeros, and distributed as their docstrings say."""
 
+from collections.abc import Callable
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import logs
 from scipy import stats
+from scipy.special import log_softmax
 
 from divsim.formulas import entropy
 from divsim.tabular.policies import (
     PAIR_FAMILIES,
+    Floats,
+    Ints,
     dirichlet,
     draw_batches,
     every_token,
     perturbed,
     sample_action,
+    sample_from,
     zipf,
 )
 
+Sampler = Callable[[np.random.Generator, Floats], Ints]
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -84,14 +93,46 @@ def test_the_language_family_is_peaked_and_the_flat_one_is_not() -> None:
     assert np.min(entropy(flat)) > np.log(2000) - 0.05  # noise of sd 0.2 costs 0.02 nats
 
 
-def test_sample_action_follows_the_probabilities() -> None:
-    p = np.array([0.5, 0.3, 0.2, 0.0])
-    with np.errstate(divide="ignore"):
-        log_p = np.log(p)
-    action = sample_action(np.random.default_rng(7), np.broadcast_to(log_p, (20_000, 4)))
-    counts = np.bincount(action, minlength=4)
-    assert counts[3] == 0
-    assert stats.chisquare(counts[:3], 20_000 * p[:3]).pvalue > 1e-4
+@pytest.mark.parametrize("sample", [sample_action, sample_from])
+def test_a_sample_follows_the_probabilities(sample: Sampler) -> None:
+    p = np.array([0.0, 0.5, 0.3, 0.0, 0.2, 0.0])
+    action = sample(np.random.default_rng(7), np.broadcast_to(logs(p), (100, 200, 6)))
+    assert action.shape == (100, 200) and action.dtype == np.int64
+    counts = np.bincount(action.ravel(), minlength=6)
+    assert np.all(counts[p == 0] == 0)
+    assert stats.chisquare(counts[p > 0], 20_000 * p[p > 0]).pvalue > 1e-4
+
+
+def test_sample_from_inverts_the_cumulative_sum_of_each_row_at_one_uniform_number() -> None:
+    log_p = PAIR_FAMILIES["language"](np.random.default_rng(1), (50, 4), 300).log_mu
+    rng, level = np.random.default_rng(2), np.random.default_rng(2).random((50, 4))
+    action = sample_from(rng, log_p)
+    for place in np.ndindex(50, 4):
+        cumulative = np.cumsum(np.exp(log_p[place]))
+        expected = next(k for k, reached in enumerate(cumulative / cumulative[-1]) if reached > level[place])
+        assert action[place] == expected
+    after = np.random.default_rng(2)
+    after.random((50, 4))
+    assert rng.random() == after.random()  # nothing else was drawn
+
+
+@given(
+    log_p=st.lists(st.floats(-40, 0), min_size=1, max_size=30),
+    level=st.sampled_from([0.0, 1 - 2.0**-53]),
+    total=st.floats(-1e-13, 1e-13),
+)
+def test_the_ends_of_the_uniform_numbers_draw_the_ends_of_the_support(
+    log_p: list[float], level: float, total: float
+) -> None:
+    """Rows that sum to 1 but for rounding, with impossible tokens at both ends."""
+    row = np.concatenate([[-np.inf] * 2, log_softmax(log_p) + total, [-np.inf] * 2])
+    drawn = int(sample_from(Mock(spec=np.random.Generator, random=lambda shape: np.full(shape, level)), row))
+    if level == 0:
+        assert drawn == 2
+    else:
+        assert row[drawn] > -np.inf
+        # tokens after it weigh nothing in a sum of about 1
+        assert np.exp(row[drawn + 1 :]).sum() < 30 * EPS
 
 
 @given(noise=st.floats(0.01, 1), seed=st.integers(0, 10**6))

@@ -95,7 +95,7 @@ def run(
     Errors: RunError if the directory exists, is in use, or holds another run.
     """
     start, keys = time.perf_counter(), experiment.tiles(config)
-    earlier = _seconds(folder) if resume else 0.0
+    earlier = _environment(folder) if resume else {}
     with _opened(experiment, config, folder, resume) as tiles:
         missing = [key for key in keys if not (tiles / f"{key}.npz").exists()]
         advance(len(keys) - len(missing), len(keys))
@@ -107,25 +107,27 @@ def run(
         document = {"experiment": experiment.name, "seed": getattr(config, "seed", None), "rows": rows}
         _write_json(folder / "results.json", document)
         _draw(experiment.figures(config, rows), folder / "figures")
-        _write_json(
-            folder / "environment.json",
-            versions() | _effort(processes, earlier + time.perf_counter() - start),
-        )
+        effort = _effort(processes, time.perf_counter() - start, earlier)
+        _write_json(folder / "environment.json", versions() | effort)
     return rows
 
 
-def _effort(processes: int, seconds: float) -> dict[str, Any]:
-    """What the run took, all its calls together; no result depends on it."""
+def _effort(processes: int, seconds: float, earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run took, all its calls that came to an end together; no result depends on it."""
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # in kilobytes, but on macOS in bytes
-    per_megabyte = 2**20 if sys.platform == "darwin" else 2**10
-    return {"processes": processes, "seconds": round(seconds, 1), "largest_worker_mb": peak // per_megabyte}
+    megabytes = peak // (2**20 if sys.platform == "darwin" else 2**10)
+    return {
+        "processes": processes,
+        "seconds": round(seconds + earlier.get("seconds", 0.0), 1),
+        "largest_worker_mb": max(megabytes, earlier.get("largest_worker_mb", 0)),
+    }
 
 
-def _seconds(folder: Path) -> float:
-    """What earlier calls took, as far as they came to an end."""
-    if not (folder / "environment.json").exists():
-        return 0.0
-    return float(json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("seconds", 0.0))
+def _environment(folder: Path) -> dict[str, Any]:
+    """What is written of an earlier call; nothing if there was none."""
+    path = folder / "environment.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 def _compute(module: str, config: Any, key: str) -> dict[str, NDArray[Any]]:
