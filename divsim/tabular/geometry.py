@@ -98,7 +98,9 @@ def natural_head(features: Floats) -> Geometry:
         scores = root[..., None] * (features - (np.exp(log_pi) @ features)[..., None, :])
         whitened = policy_gradient_direction(log_pi, np.asarray(action)) / root
         # F = scores^T scores, so F^+ scores^T is the pseudo-inverse of scores: no condition number squared.
-        theta = (whitened[..., None, :] @ np.swapaxes(np.linalg.pinv(scores), -1, -2))[..., 0, :]
+        rounding = max(scores.shape[-2:]) * np.finfo(np.float64).eps
+        inverse = np.linalg.pinv(scores, rtol=rounding)
+        theta = (whitened[..., None, :] @ np.swapaxes(inverse, -1, -2))[..., 0, :]
         return np.asarray(theta @ features.T)
 
     def rate(divergence: Divergence, pair: PolicyPair, action: Ints) -> Floats:
