@@ -78,3 +78,8 @@ def test_disagreement_is_the_set_between_zero_and_the_mean_difference() -> None:
     found = disagree(scores(see(pair, action, 3, FORWARD_KL)))
     assert np.array_equal(found, (d_k / centre > 0) & (d_k / centre < 1))
     assert 0 < found.mean() < 1
+
+
+def test_a_test_that_says_nothing_disagrees_with_none() -> None:
+    ratio, full = np.array([0.0, 1.0, -1.0, 1.0, -1.0]), np.array([1.0, 0.0, 1.0, 1.0, -1.0])
+    assert disagree({"ratio": ratio, "full": full}).tolist() == [False, False, True, False, False]

@@ -1,5 +1,8 @@
 """The worlds and mismatches: the facts that their descriptions state, with intervals from the sample."""
 
+import re
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,7 @@ from scipy import stats
 
 from divsim.experiments.statistics import mean, share
 from divsim.formulas import FORWARD_KL, entropy, log_softmax
-from divsim.tabular.language import ROUGHNESS, TOP, WORLDS, World
+from divsim.tabular.language import TOP, WORLDS, World
 from divsim.tabular.mismatch import HEAD_RANK, MISMATCHES, _rounded_head, mismatched, stale
 from divsim.tabular.policies import PolicyPair, at_action, sample_from
 from divsim.tabular.precision import E4M3
@@ -60,7 +63,7 @@ def test_flat_falls_as_one_over_the_rank_and_is_rough() -> None:
     assert stats.ttest_1samp(slopes, -1.0).pvalue > RARE
     residual = logits + np.log1p(np.arange(500))
     residual = residual - residual.mean(axis=-1, keepdims=True)
-    assert variance_is(residual, ROUGHNESS, lost=2000)
+    assert variance_is(residual, 0.7, lost=2000)
 
 
 @pytest.mark.parametrize(("name", "concentration"), [("dirichlet_1", 1.0), ("dirichlet_0.3", 0.3)])
@@ -104,9 +107,10 @@ def test_the_engines_noise_differs_from_token_to_token_by_a_log_normal_factor() 
 
 @pytest.mark.parametrize("name", [name for name in MISMATCHES if name.startswith("noise_")])
 def test_noise_has_the_size_in_its_name(name: str) -> None:
-    logits = language_logits(2, n=20)
+    logits, size = language_logits(2, n=20), float(name.split("_")[1])
     _, moved = MISMATCHES[name].part(np.random.default_rng(3), logits)
-    assert variance_is(moved - logits, float(name.split("_")[1]))
+    assert variance_is(moved - logits, size)
+    assert variance_is(np.mean(moved - logits, axis=0), size / np.sqrt(20))  # no row repeats another
 
 
 @pytest.mark.parametrize("name", [name for name in MISMATCHES if name.startswith(("sharpen", "flatten"))])
@@ -235,6 +239,33 @@ def test_stale_passes_are_policy_gradient_steps_whose_advantage_belongs_to_the_t
             assert worth.setdefault(place, seen) == pytest.approx(seen, abs=1e-9)  # moves of 1e-4, to 1e-15
     assert repeats > 100
     assert stats.kstest(list(worth.values()), stats.norm.cdf).pvalue > RARE
+
+
+@pytest.mark.parametrize("by_token", [True, False], ids=["by token", "by sequence"])
+def test_a_good_token_gains(by_token: bool) -> None:
+    logits = WORLDS["dirichlet_1"].logits(np.random.default_rng(0), 50, 6)
+    all_good = Mock(
+        spec=np.random.Generator,
+        random=np.random.default_rng(1).random,
+        standard_normal=np.ones,
+        choice=lambda signs, n: np.ones(n),
+    )
+    _, moved = stale(1, 0.3, by_token=by_token)(all_good, logits)
+    assert np.all(np.sum(moved > logits, axis=-1) == 1)  # the sampled one; all others lose
+    np.testing.assert_allclose(np.sum(moved - logits, axis=-1), 0, atol=1e-13)  # logits of 22
+
+
+@pytest.mark.parametrize("name", [name for name in MISMATCHES if name.startswith("stale")])
+def test_staleness_is_what_its_description_says(name: str) -> None:
+    said = re.fullmatch(
+        r"(\d+) passes at rate (\S+), (advantage by token|random A)", MISMATCHES[name].meaning
+    )
+    assert said and int(said[1]) == int(name.split("_")[1])
+    logits = LANGUAGE.logits(np.random.default_rng(0), 5, 30)
+    part = stale(int(said[1]), float(said[2]), by_token=said[3] == "advantage by token")
+    _, expected = part(np.random.default_rng(1), logits)
+    _, found = MISMATCHES[name].part(np.random.default_rng(1), logits)
+    assert np.array_equal(found, expected)
 
 
 def test_the_advantage_of_a_sequence_is_a_fresh_sign_in_every_pass() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from divsim.experiments.agreement_rows import accuracy_rows, conditional_rows
-from divsim.experiments.rows import MEASURED, find, row, select
+from divsim.experiments.rows import MEASURED, Row, find, row, select
 from divsim.experiments.statistics import Estimate, mean, share, sign_flip_p
 
 TESTS = ("always", "ratio", "forward_kl/full", "forward_kl/zero", "own_rate")
@@ -23,7 +23,7 @@ def tables(seeds: int = 4) -> np.ndarray:
 
 
 def test_a_row_is_its_key_and_what_was_measured() -> None:
-    made = row(Estimate(0.5, 0.25, 0.75, 4), np.int64(8), 0.01, test="ratio", k=5)
+    made = row(Estimate(0.5, 0.25, 0.75, 4), 8, 0.01, test="ratio", k=5)
     measured = {"value": 0.5, "low": 0.25, "high": 0.75, "tokens": 8, "seeds": 4, "p": 0.01}
     assert made == {"test": "ratio", "k": 5} | measured
     assert made.keys() - set(MEASURED) == {"test", "k"}
@@ -38,8 +38,10 @@ def test_what_is_not_a_number_becomes_null(nothing: float) -> None:
 
 def test_a_row_of_numpy_numbers_is_json() -> None:
     estimate = share(np.array([1, 2], dtype=np.int64), np.array([3, 4], dtype=np.int64))
-    made = row(estimate, np.int64(7), np.float64(0.5), test="ratio")
+    made = row(estimate, np.int64(7), np.float64(0.5), test="ratio")  # type: ignore[arg-type]  # as sums are
     assert json.loads(json.dumps(made, allow_nan=False)) == made
+    assert {type(made[name]) for name in ("value", "low", "high", "p")} == {float}
+    assert {type(made[name]) for name in ("tokens", "seeds")} == {int}
 
 
 def test_find_wants_exactly_one() -> None:
@@ -52,7 +54,7 @@ def test_find_wants_exactly_one() -> None:
 
 
 def test_select_keeps_the_order_and_asks_for_every_field() -> None:
-    rows = [{"k": 5, "tail": "zero"}, {"k": 1}, {"k": 1, "tail": "zero"}]
+    rows: list[Row] = [{"k": 5, "tail": "zero"}, {"k": 1}, {"k": 1, "tail": "zero"}]
     assert select(rows, tail="zero") == [rows[0], rows[2]]
     assert select(rows, tail="zero", k=1) == [rows[2]]
     assert select(rows) == rows

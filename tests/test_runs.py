@@ -197,8 +197,13 @@ def test_a_run_says_what_it_was_made_with(tmp_path: Path) -> None:
 
 def stopped(folder: Path, error: type[BaseException], stop: Callable[[], object]) -> None:
     """A run of two processes in which `stop` happens when three tiles are there."""
+
+    def advance(done: int, total: int) -> None:
+        if done == 3:
+            stop()
+
     with pytest.raises(error):
-        run(EXPERIMENT, Config(pause=0.1), folder, 2, advance=lambda done, total: done == 3 and stop())
+        run(EXPERIMENT, Config(pause=0.1), folder, 2, advance=advance)
     assert multiprocessing.active_children() == [], "a worker was left behind"
     left = list((folder / "tiles").glob("tile-*.npz"))
     assert 3 <= len(left) < Config().tiles and not (folder / "results.json").exists()
@@ -230,3 +235,11 @@ def test_workers_have_one_thread_and_the_caller_keeps_its_own(monkeypatch: pytes
 
 def test_nothing_to_do_starts_no_worker() -> None:
     assert list(spread(os.getenv, [], 2)) == []
+
+
+def test_stopping_does_not_wait_for_the_tasks_at_work() -> None:
+    answers = spread(time.sleep, [0.0, 40.0], 2)
+    assert next(answers) == (0.0, None)
+    start = time.monotonic()
+    answers.close()  # type: ignore[attr-defined]  # an iterator that is a generator
+    assert time.monotonic() - start < 20, "half of what the task takes; a worker ends in moments"

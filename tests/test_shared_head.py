@@ -15,8 +15,6 @@ from divsim.tabular.policies import PolicyPair
 from divsim.tabular.shared_head import (
     CLUSTERS,
     SETTINGS,
-    SPREAD,
-    STEEPNESS,
     VOCAB,
     Minibatch,
     Setting,
@@ -162,6 +160,12 @@ def test_it_is_drawn_from_its_generator_alone_and_leaves_some_tokens_far(name: s
     assert abs(first.advantage.mean()) < 1e-15
 
 
+def variance_is(values: Floats, sd: float, lost: int) -> bool:
+    """Whether independent normal values, less some fitted means, have this standard deviation."""
+    low, high = stats.chi2(values.size - lost).interval(1 - RARE)
+    return bool(low <= np.sum(values**2) / sd**2 <= high)
+
+
 def at_pass(setting: Setting, passes: int, tokens: int = TOKENS) -> Minibatch:
     """Minibatches of one seed share their draws, so that every pass of a training can be looked at."""
     return collect(replace(setting, passes=passes), tokens, np.random.default_rng(5))
@@ -202,23 +206,30 @@ def test_passes_are_counted_in_the_setting(name: str) -> None:
 
 
 def test_before_any_pass_only_the_engine_tells_mu_from_pi() -> None:
-    quiet = at_pass(replace(SETTINGS["sgd"], noise=0.0), 0)
+    quiet, noisy = (at_pass(replace(SETTINGS["sgd"], noise=noise), 0) for noise in (0.0, 0.3))
     assert np.array_equal(quiet.pair.log_mu, quiet.pair.log_pi)
-    noisy = at_pass(replace(SETTINGS["sgd"], noise=0.3), 0)
+    assert np.array_equal(quiet.pair.log_pi, noisy.pair.log_pi)
     error = noisy.pair.log_mu - noisy.pair.log_pi
     error = error - error.mean(axis=-1, keepdims=True)  # known up to a shift
-    low, high = stats.chi2(error.size - TOKENS).interval(1 - RARE)
-    assert low <= np.sum(error**2) / 0.3**2 <= high
+    assert variance_is(error, 0.3, lost=TOKENS)
+
+
+def test_tokens_come_from_mu() -> None:
+    batch = at_pass(replace(SETTINGS["sgd"], noise=1.0), 0, tokens=1000)
+    log_ratio = (batch.pair.log_mu - batch.pair.log_pi)[np.arange(1000), batch.action]
+    surprise = log_ratio - FORWARD_KL.measure(batch.pair.log_mu, batch.pair.log_pi)
+    assert stats.ttest_1samp(surprise, 0.0).pvalue > RARE
 
 
 def test_logits_are_a_bias_by_rank_and_a_product_of_the_stated_spread() -> None:
-    batch = at_pass(Setting("wide", sgd(1.0), width=4000, kinship=0.0), 0, tokens=2)
-    logits = batch.pair.log_mu + STEEPNESS * np.log1p(np.arange(VOCAB))
-    logits = logits - logits.mean(axis=-1, keepdims=True)
-    squares = logits**2 / (SPREAD**2 * np.mean(batch.hidden**2, axis=-1, keepdims=True))
-    for row in squares:  # two rows of one head are dependent only through their angle
-        low, high = stats.chi2(VOCAB - 1).interval(1 - RARE)
-        assert low <= row.sum() <= high
+    # So wide that the states of two tokens are as good as orthogonal, and their logits independent.
+    batch = at_pass(Setting("wide", sgd(1.0), width=4000, kinship=0.0), 0, tokens=200)
+    rank = np.log1p(np.arange(VOCAB))
+    slopes = np.polyfit(rank, batch.pair.log_mu.T, 1)[0]
+    assert stats.ttest_1samp(slopes, -1.5).pvalue > RARE
+    product = batch.pair.log_mu + 1.5 * rank
+    product = product - product.mean(axis=-1, keepdims=True)
+    assert variance_is(product / np.sqrt(np.mean(batch.hidden**2, axis=-1, keepdims=True)), 5.0, lost=200)
 
 
 @pytest.mark.parametrize("kinship", [0.0, 0.8, 1.0])
@@ -236,7 +247,7 @@ def test_kinship_is_the_share_of_variance_within_a_cluster(kinship: float) -> No
 
 
 def test_an_advantage_belongs_to_the_cluster_and_the_token() -> None:
-    batch = at_pass(Setting("kin", sgd(1.0), kinship=1.0), 0, tokens=400)
+    batch = at_pass(Setting("kin", sgd(1.0), kinship=1.0), 0, tokens=3000)
     worth: dict[tuple[float, int], float] = {}
     repeats = 0
     keys = zip(batch.hidden[:, 0].tolist(), batch.action.tolist(), strict=True)
@@ -245,6 +256,7 @@ def test_an_advantage_belongs_to_the_cluster_and_the_token() -> None:
         assert worth.setdefault(place, advantage) == advantage
     assert repeats > 100
     assert len(np.unique(batch.hidden[:, 0])) == CLUSTERS
-    assert abs(batch.advantage.mean()) < 1e-15  # 400 numbers of size 1, summed in pairs
+    assert abs(batch.advantage.mean()) < 1e-15  # 3000 numbers of size 1, summed in pairs
     values = np.array(list(worth.values()))
-    assert stats.kstest(values - values.mean(), stats.norm.cdf).pvalue > RARE
+    assert len(np.unique(values)) == len(worth)
+    assert variance_is(values - values.mean(), 1.0, lost=1)
