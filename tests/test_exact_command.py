@@ -51,6 +51,16 @@ def call(*args: object) -> int:
         (("tails", "--world", "flat", "--vocab", 100, "--k", 101), "got k = 101 and vocab = 100"),
         (("tails", "--delta", -1), "delta must be a finite number > 0, got -1.0"),
         (("tails", "--world", "flat", "--mismatch", "moon"), "mismatch 'moon' is unknown"),
+        (("tails", "--world", "moon", "--mismatch", "independent"), "world 'moon' is unknown"),
+        (("tails", "--mismatch", "moon"), "--mismatch needs a --world"),
+        (("tails", "--world", "flat", "--mismatch", ""), "mismatch '' is unknown"),
+        (("tails", "--world", "flat", "--vocab", 100, "--k", 100), "k must be below a vocabulary"),
+        (("tails", "--world", "real", "--mismatch", "moon"), "leave --mismatch out"),
+        (("tails", "--world", "real", "--k", 5), "leave --k out"),
+        (("direction", "--world", "real", "--delta", 0.1), "leave --delta out"),
+        (("direction", "--world", "real", "--rules", "nonsense"), "unknown rule 'nonsense'"),
+        (("direction", "--world", "real", "--rules", "ratio"), "leave --rules out"),
+        (("direction", "--world", "real", "--preset", "full"), "leave --preset out"),
     ],
 )
 def test_a_call_that_cannot_work_is_refused_before_any_work(
@@ -62,6 +72,16 @@ def test_a_call_that_cannot_work_is_refused_before_any_work(
     out, err = capsys.readouterr()
     assert out == "" and words in " ".join(err.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_that_is_none_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.npz").write_text("x")
+    assert call("tails", "--world", "real", "--data", "data.npz") == 2
+    assert "data.npz is not a readable .npz archive" in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["data.npz"]
 
 
 def test_exact_alone_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

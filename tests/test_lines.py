@@ -140,6 +140,14 @@ def test_a_root_keeps_its_digits_for_certain_tokens_and_close_policies(others: f
         assert abs(found / root_at_60_digits(log_mu, log_pi, k) - 1) < 1e-10 + 4 * rounding
 
 
+def test_a_token_without_curvature_has_no_root_and_stops_nobody() -> None:
+    """pi (1 - pi) of a token certain to 1e-130 is squared to 0; at 1e-87 it is not, and the root is found."""
+    for open_, has_root in ((200.0, True), (300.0, False)):
+        log_pi, log_mu = (np.array([[-x, np.log1p(-np.exp(-x))]]) for x in (open_, open_ + 1))
+        found = flip_step(line(EUCLIDEAN, PolicyPair(log_mu, log_pi), np.array([1])))
+        assert np.isfinite(found[0]) == has_root
+
+
 def test_one_hidden_root_spoils_no_other() -> None:
     log_mu = log_softmax(np.array([[0.0, -30.0, -31.0], [0.0, 1.0, 2.0]]), axis=-1)
     log_pi = log_softmax(np.array([[0.0, -30.001, -30.999], [0.0, -1.0, -2.0]]), axis=-1)

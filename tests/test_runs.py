@@ -144,7 +144,12 @@ def refused(words: str, folder: Path, config: Config = DEFAULT, **settings: Any)
 def test_an_existing_directory_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("three years")
-    refused("exists already; add --resume .* or name another with --out", tmp_path / "mine")
+    refused("exists already and holds no run; name another with --out", tmp_path / "mine")
+    refused("config.json is missing.; name another with --out", tmp_path / "mine", resume=True)
+    run(EXPERIMENT, Config(), tmp_path / "run", 2)
+    refused("exists already; add --resume .* or name another with --out", tmp_path / "run")
+    (tmp_path / "run" / "environment.json").write_text("{")
+    refused("environment.json cannot be read .*; name another", tmp_path / "run", resume=True)
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:

@@ -160,6 +160,18 @@ def test_natural_head_is_of_the_space_of_logits_whatever_weights_describe_it() -
         np.testing.assert_allclose(direction, found, rtol=1e-9, atol=1e-9)  # mixes of condition 1e2
 
 
+def test_dependent_features_are_no_directions_at_a_large_vocabulary() -> None:
+    """Half of the 64 features repeat the others: their singular values are rounding, beyond 1e-15."""
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((2000, 32))
+    repeated = np.concatenate([features, features @ rng.standard_normal((32, 32))], axis=1)
+    log_pi = log_softmax(-2 * np.log1p(np.arange(2000)) + 0.7 * rng.standard_normal(2000))
+    once, twice = (
+        centred(log_pi, natural_head(x).direction(log_pi, np.array(666))) for x in (features, repeated)
+    )
+    assert np.max(np.abs(once - twice)) < 1e-11 * np.max(np.abs(once))
+
+
 def test_natural_head_raises_the_token_most_for_the_kl_it_spends() -> None:
     """No direction of the head has a higher rate of log pi_k per root of its Fisher length."""
     log_pi, action, features = heads()

@@ -107,6 +107,13 @@ def test_a_top_k_that_hides_nothing_is_left_out(rows: list[Row]) -> None:
     assert not select(rows, world="peaked", k=100) and select(rows, world="peaked", k=64)
 
 
+def test_a_cell_of_which_no_top_k_hides_anything_is_left_out() -> None:
+    config = replace(QUICK, sizes=(5,))
+    cells = ESTIMATOR.cells(config)
+    assert "dirichlet_1-noise_0.7-3" not in cells and "peaked-independent-100" in cells
+    check(config)
+
+
 def test_rows_are_those_of_the_regions_that_have_tokens(rows: list[Row]) -> None:
     regions = {row["region"] for row in rows if row["table"] == "estimators"}
     assert regions <= set(region_names(SMALL.deltas)) and "all" in regions

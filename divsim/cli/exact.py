@@ -59,11 +59,13 @@ def direction(
 
     changes = {"world": world, "vocab": vocab, "mismatches": mismatch, "k": k, "deltas": delta}
     changes |= {"seeds": seeds, "tokens": tokens, "seed": seed}
+    shown = _known_rules(rules)
     if world == "real":
-        return _real("direction", changes, data, out, resume, processes)
+        _refuse(preset=preset, vocab=vocab, mismatch=mismatch, k=k, delta=delta, seeds=seeds)
+        _refuse(tokens=tokens, rules=rules)
+        return _real("direction", seed, data, out, resume, processes)
     _refuse_data(data)
     config = _configured(module.PRESETS[preset], changes, module.check)
-    shown = _known_rules(rules)
     rows, folder = _run(module.EXPERIMENT, config, out, preset, resume, processes)
     print_direction(output(), config, rows, shown)
     return _close(module.EXPERIMENT.name, rows if module.is_like_the_preset(config) else (), rows, folder)
@@ -72,7 +74,7 @@ def direction(
 def tails(
     preset: Preset = "quick",
     world: str | None = None,
-    mismatch: str = "noise_0.5",
+    mismatch: str | None = None,
     vocab: tuple[int, ...] = (),
     k: tuple[int, ...] = (),
     delta: tuple[float, ...] = (),
@@ -88,7 +90,7 @@ def tails(
     Args:
       preset: quick takes under half a minute, full about ten minutes on two cores.
       world: one world such as language or flat in place of the preset's cells; or "real": recorded tokens.
-      mismatch: with a world: what comes between mu and pi.
+      mismatch: with a world: what comes between mu and pi; noise_0.5 if none is named.
       vocab: with a world: sizes of the vocabulary.
       k: sizes of the top-K view.
       delta: trust-region radii, nats of forward KL.
@@ -107,14 +109,16 @@ def tails(
 
     changes: dict[str, Any] = {"sizes": k, "deltas": delta, "seeds": seeds, "seed": seed}
     if world == "real":
-        return _real("tails", changes | {"vocab": vocab}, data, out, resume, processes)
+        _refuse(preset=preset, mismatch=mismatch, vocab=vocab, k=k, delta=delta, seeds=seeds)
+        return _real("tails", seed, data, out, resume, processes)
     _refuse_data(data)
-    if world is None and vocab:
-        raise BadCall(
-            "--vocab needs a --world, such as --world flat; the preset's cells have sizes of their own"
-        )
     if world is not None:
-        changes["pairs"] = module.chosen(world, mismatch, vocab)
+        changes["pairs"] = module.chosen(world, "noise_0.5" if mismatch is None else mismatch, vocab)
+    elif vocab or mismatch is not None:
+        flag, what = ("vocab", "sizes") if vocab else ("mismatch", "mismatches")
+        raise BadCall(
+            f"--{flag} needs a --world, such as --world flat; the preset's cells have {what} of their own"
+        )
     config = _configured(module.PRESETS[preset], changes, module.check)
     rows, folder = _run(module.EXPERIMENT, config, out, preset, resume, processes)
     print_tails(output(), config, rows)
@@ -127,6 +131,13 @@ EXACT: dict[str, Callable[..., int]] = {"direction": direction, "tails": tails}
 def _refuse_data(data: Path | None) -> None:
     if data is not None:
         raise BadCall("--data goes with --world real; synthetic worlds read no file")
+
+
+def _refuse(**settings: Any) -> None:
+    """Recorded tokens have these settings of their own."""
+    for flag, value in settings.items():
+        if value not in (None, (), "quick"):
+            raise BadCall(f"--world real has its own tokens and sizes; leave --{flag} out")
 
 
 def _known_rules(rules: Sequence[str]) -> tuple[str, ...]:
@@ -177,7 +188,7 @@ def _run(
 
 def _real(
     name: str,
-    changes: dict[str, Any],
+    seed: int,
     data: Path | None,
     out: Path | None,
     resume: bool,
@@ -186,11 +197,8 @@ def _real(
     from divsim.cli.exact_tables import print_real
     from divsim.experiments import real_run
 
-    for setting, value in changes.items():
-        if setting not in ("world", "seed") and value is not None and value != ():
-            raise BadCall(f"--world real has its own tokens and sizes; leave --{setting} out")
     try:
-        config = real_run.Config(name, "" if data is None else str(data), changes["seed"])
+        config = real_run.Config(name, "" if data is None else str(data), seed)
         real_run.check(config)
     except ValueError as error:
         raise BadCall(str(error)) from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divsim.tabular.real_tokens import load
+from divsim.tabular.real_tokens import RealTokens, load
 
 from .real import direction_rows, tails_rows
 from .rows import Row
@@ -43,10 +43,15 @@ def check(config: Config) -> None:
     """
     if config.data and not Path(config.data).is_file():
         raise ValueError(f"--data {config.data} is not a file; leave --data out for the tokens that ship")
+    _tokens(config)
+
+
+def _tokens(config: Config) -> dict[str, RealTokens]:
+    return load(Path(config.data) if config.data else None)
 
 
 def _compute(config: Config, key: str) -> dict[str, NDArray[Any]]:
-    rows = ROWS[config.question](load(Path(config.data) if config.data else None))
+    rows = ROWS[config.question](_tokens(config))
     return {"rows": np.array(json.dumps(rows))}
 
 

@@ -126,8 +126,7 @@ def _effort(processes: int, seconds: float, earlier: Mapping[str, Any]) -> dict[
 def _environment(folder: Path) -> dict[str, Any]:
     """What is written of an earlier call; nothing if there was none."""
     path = folder / "environment.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    return _read_json(path) if path.exists() else {}
 
 
 def _compute(module: str, config: Any, key: str) -> dict[str, NDArray[Any]]:
@@ -154,7 +153,9 @@ def _opened(experiment: Experiment[C], config: C, folder: Path, resume: bool) ->
         _require_same(folder, "config.json", asked)
         _require_same(folder, "environment.json", versions())
     elif folder.exists():
-        raise RunError(f"{folder} exists already; add --resume to go on with it, or name another with --out")
+        begun = (folder / "config.json").exists()
+        way = "; add --resume to go on with it, or" if begun else " and holds no run;"
+        raise RunError(f"{folder} exists already{way} name another with --out")
     tiles = folder / "tiles"
     try:
         tiles.mkdir(parents=True, exist_ok=True)
@@ -192,8 +193,9 @@ def versions() -> dict[str, Any]:
 def _require_same(folder: Path, name: str, asked: Mapping[str, Any]) -> None:
     """The run directory was made by this very call, as far as `name` tells."""
     if not (folder / name).exists():
-        raise RunError(f"--resume: {folder} holds no run ({name} is missing); leave --resume out to begin it")
-    found = json.loads((folder / name).read_text(encoding="utf-8"))
+        way = "name another with --out" if folder.exists() else "leave --resume out to begin it"
+        raise RunError(f"--resume: {folder} holds no run ({name} is missing); {way}")
+    found = _read_json(folder / name)
     for field, value in asked.items():
         if found.get(field) != value:
             there, here = json.dumps(found.get(field)), json.dumps(value)
@@ -213,6 +215,14 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             return dict(archive)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(f"{path} cannot be read; delete it and add --resume to compute it anew") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{path} cannot be read ({error}); name another directory with --out") from error
+    return found
 
 
 def _write_json(path: Path, document: Any) -> None:

@@ -30,7 +30,7 @@ class Estimate:
     Attributes:
       value: the estimate; NaN if there was nothing to estimate from.
       low, high: the 95 % interval; NaN where two clusters are not there to make one.
-      clusters: independent clusters that it rests on.
+      clusters: independent clusters that it rests on; one without observations is none.
     """
 
     value: float
@@ -70,7 +70,7 @@ def share(counts: ArrayLike, totals: ArrayLike) -> Estimate:
         return Estimate(math.nan, math.nan, math.nan, 0)
     if count.sum() in (0, whole):
         return Estimate(float(count.sum() / whole), *_clopper_pearson(int(count.sum()), whole), clusters)
-    estimate = _around(count.sum() / whole, _influence(count, total), len(total))
+    estimate = _around(count.sum() / whole, _influence(count, total), clusters)
     return Estimate(estimate.value, max(estimate.low, 0.0), min(estimate.high, 1.0), clusters)
 
 
@@ -85,7 +85,7 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike) -> Estimate:
     if whole == 0:
         return Estimate(math.nan, math.nan, math.nan, 0)
     value = math.fsum(top) / whole
-    return _around(value, (top - value * bottom) / whole, len(bottom))
+    return _around(value, (top - value * bottom) / whole, int(np.count_nonzero(bottom)))
 
 
 def share_difference(counts: Sequence[ArrayLike], totals: Sequence[ArrayLike]) -> Estimate:
@@ -104,7 +104,7 @@ def share_difference(counts: Sequence[ArrayLike], totals: Sequence[ArrayLike]) -
     if any(total.sum() == 0 for _, total in pairs):
         return Estimate(math.nan, math.nan, math.nan, 0)
     first, second = (share(*pair) for pair in pairs)
-    difference, clusters = first.value - second.value, int(np.sum(sum(total for _, total in pairs) > 0))
+    difference, clusters = first.value - second.value, min(first.clusters, second.clusters)
     if {first.value, second.value} & {0.0, 1.0}:
         down = math.hypot(first.value - first.low, second.high - second.value)
         up = math.hypot(first.high - first.value, second.value - second.low)

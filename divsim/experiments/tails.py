@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from divsim.tabular.language import WORLDS
 from divsim.tabular.mismatch import MISMATCHES
+from divsim.tabular.policies import PAIR_FAMILIES
 
 from .checks import (
     require_deltas,
@@ -21,7 +22,7 @@ from .checks import (
 from .parts import assemble
 from .tails_certificate import CERTIFICATE
 from .tails_config import INDEPENDENT, VOCABS, Config, Pairs
-from .tails_estimators import ESTIMATOR
+from .tails_estimators import ESTIMATOR, sizes
 from .tails_figures import figures
 
 PARTS = (ESTIMATOR, CERTIFICATE)
@@ -46,9 +47,8 @@ def check(config: Config) -> None:
     Errors: ValueError that names the setting, its value and the remedy.
     """
     for pairs in config.pairs:
-        if pairs.mismatch != INDEPENDENT:
-            require_known("world", pairs.world, WORLDS)
-            require_known("mismatch", pairs.mismatch, MISMATCHES)
+        require_known("mismatch", pairs.mismatch, (*MISMATCHES, INDEPENDENT))
+        require_known("world", pairs.world, PAIR_FAMILIES if pairs.mismatch == INDEPENDENT else WORLDS)
         require_vocab(pairs.vocab)
     if len({pairs.name for pairs in config.pairs}) < len(config.pairs):
         raise ValueError("vocab must not repeat; name each size once")
@@ -56,6 +56,8 @@ def check(config: Config) -> None:
         raise ValueError(f"k must not repeat, got {config.sizes}; name each size once")
     for k in config.sizes:
         require_top_k(k, max(pairs.vocab for pairs in config.pairs))
+    if not any(sizes(config, pairs) for pairs in config.pairs):
+        raise ValueError(f"k must be below a vocabulary, got {config.sizes}; such as --k 20")
     require_deltas(config.deltas)
     require_positive("seeds", config.seeds, "it counts repetitions")
     require_seed(config.seed)

@@ -116,7 +116,7 @@ def _view_rows(seeds: Seeds, s: int, r: int, tokens: NDArray[np.int64], key: Key
 
 ESTIMATOR = Part(
     "estimators",
-    lambda config: tuple(pairs.name for pairs in config.pairs),
+    lambda config: tuple(pairs.name for pairs in config.pairs if sizes(config, pairs)),
     lambda config: config.seeds,
     compute,
     rows,

@@ -47,7 +47,7 @@ def mismatched(world: World, mismatch: Mismatch) -> PairFamily:
       mismatch: what comes between mu and pi.
 
     Returns:
-      A `PairFamily`; only leading shapes (n,) are drawn.
+      A `PairFamily`; only leading shapes (n,) are drawn. Errors: ValueError for another.
 
     >>> from divsim.tabular.language import WORLDS
     >>> draw = mismatched(WORLDS["language"], MISMATCHES["noise_0.5"])
@@ -56,6 +56,8 @@ def mismatched(world: World, mismatch: Mismatch) -> PairFamily:
     """
 
     def draw(rng: np.random.Generator, shape: Shape, vocab: int) -> PolicyPair:
+        if len(shape) != 1:
+            raise ValueError(f"shape must be (n,), got {shape}; draw n rows and reshape them")
         (n,) = shape
         mu_logits, pi_logits = mismatch.part(rng, world.logits(rng, n, vocab))
         return PolicyPair(log_softmax(mu_logits), log_softmax(pi_logits))
@@ -111,7 +113,8 @@ def _fp8(values: Floats) -> Floats:
 def _rounded_head(rounding: Rounding) -> Part:
     """The engine rounds the weights and the activations of a head that yields these logits.
 
-    The head is a Gaussian one, given that it yields the row: `W = N + (z - N h) h^T / |h|^2`.
+    The head is a Gaussian one, given that it yields the row: `W = N + (z - N h) h^T / |h|^2`. The rows of a
+    call share N up to its size, and have an h each.
     """
 
     def part(rng: np.random.Generator, logits: Floats) -> LogitPair:

@@ -28,8 +28,7 @@ class Optimiser:
       name: its name in tables.
       step: (gradient, moments) -> (displacement, moments after).
       scale: (gradient, moments) -> what multiplies one token's own share of the gradient, entry by entry,
-      while
-        the preconditioner stays that of the whole step.
+        while the preconditioner stays that of the whole step.
 
     >>> move, _ = sgd(0.5).step(np.array([2.0]), Moments(np.zeros(1), np.zeros(1)))
     >>> move.tolist()

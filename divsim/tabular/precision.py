@@ -57,7 +57,7 @@ def scaled(values: Floats, form: FloatFormat) -> Floats:
     """Rounded with one scale a row, so that the row's largest magnitude becomes the format's largest.
 
     Args:
-      values: (..., n) finite float64; a row of zeros stays so.
+      values: (..., n) finite float64, magnitudes 0 or at least 1e-300; a row of zeros stays so.
       form: the format.
 
     Returns:

@@ -141,7 +141,8 @@ class Effects:
 
     Attributes:
       own: this token's own step alone, on its own D; the optimiser's preconditioner held fixed.
-      marginal: D of this token after the update, minus after the update without this token.
+      marginal: D of this token after the update, minus after the update without this token, whose mean is
+        still over N tokens.
       marginal_total: the same for the sum of D over the far tokens.
       whole: D of this token after the update, minus before.
       own_rate: `own` to first order.
