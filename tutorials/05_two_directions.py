@@ -474,7 +474,7 @@ for name in size:
     assert exact[whole]["always"] > max(exact[whole]["ratio"], exact[whole]["c_k"])
     assert size[name] < 0.5 and min(misled[name]) > 0.2
 assert found["sgd_engine", "own"]["c_k"] > 0.99 > found["sgd_engine", "own"]["ratio"] + 0.1
-assert found["adam_engine", "own"]["own rate"] > 0.99 > found["adam_engine", "own"]["c_k"] + 0.2
+assert found["adam_engine", "own"]["own rate"] > 0.98 > found["adam_engine", "own"]["c_k"] + 0.2
 
 # %% [markdown]
 # Read down a column first. All tests that know the token's own push know a great deal about its own step
@@ -493,7 +493,7 @@ assert found["adam_engine", "own"]["own rate"] > 0.99 > found["adam_engine", "ow
 #
 # With SGD the own step of a token on the head is nearly the Euclidean one, and $c_k$ is right about it.
 # Adam divides by the size of past gradients; there the ratio and $c_k$ are equally good, and only the rate
-# of the step that is really taken is exact. These are six small minibatches without intervals; `divsim
+# of the step that is really taken is nearly so. These are six small minibatches without intervals; `divsim
 # exact direction --preset full` measures 61 seeds, and `divsim claims` says what is left of the papers'
 # claims.
 #
