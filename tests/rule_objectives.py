@@ -66,6 +66,11 @@ def drpo(sample: Sample, delta: float = 0.15) -> Tensor:
     return sample.ratio * sample.advantage - penalty
 
 
+def drpo_unweighted(sample: Sample, delta: float = 0.15) -> Tensor:
+    gap = sample.log_pi_k.exp() - sample.log_mu_k.exp()
+    return sample.ratio * sample.advantage - gap**2 / (2 * delta * sample.log_mu_k.exp())
+
+
 def mask_drpo(sample: Sample) -> Tensor:
     return torch.where(sample.far, drpo(sample), sample.ratio * sample.advantage)
 
@@ -83,6 +88,7 @@ _NAMED: dict[str, Callable[[Sample], Tensor]] = {
     "two_sided": two_sided,
     "spo": spo,
     "drpo": drpo,
+    "drpo_unweighted": drpo_unweighted,
     "mask_drpo": mask_drpo,
     "band_tv": partial(band, divergence="tv"),
     "band_kl": partial(band, divergence="kl"),

@@ -226,6 +226,11 @@ def drpo(token: Token, delta: float = 0.15) -> Verdict:
     return Verdict(True, *penalised(token, delta / token.mu[token.k]))
 
 
+def drpo_unweighted(token: Token, delta: float = 0.15) -> Verdict:
+    r, penalty = token.ratio, token.gap**2 / (2 * delta * token.mu[token.k])
+    return Verdict(True, r, r * token.advantage - penalty, -r * token.gap / delta)
+
+
 def mask_drpo(token: Token, delta: float = 0.15, radius: float = 0.15) -> Verdict:
     far = abs(token.gap) > radius
     weight, surrogate = penalised(token, delta / token.mu[token.k], far)
@@ -259,6 +264,7 @@ ORACLES: dict[str, Callable[..., Verdict]] = {
     "certified": certified,
     "spo": spo,
     "drpo": drpo,
+    "drpo_unweighted": drpo_unweighted,
     "mask_drpo": mask_drpo,
     **{f"band_{name}": partial(banded, divergence=name) for name in MEASURES},
     "cispo": cispo,

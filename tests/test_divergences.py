@@ -278,3 +278,12 @@ def test_autograd_at_impossible_tokens(mu: list[float], logits: list[float]) -> 
             assert_close(z.grad, formula, rtol=1e-12, atol=1e-15)
             finite += 1
     assert finite >= 7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_policy_that_misses_all_of_mu_is_infinitely_far_and_nothing_overflows(dtype: str) -> None:
+    """The sum over mu's whole support of cells near the largest float, whatever mu's rounding."""
+    log_mu = np.log(np.random.default_rng(0).dirichlet(np.ones(7), 500)).astype(dtype)
+    log_mu = np.concatenate([log_mu, np.full((500, 1), -np.inf, dtype=dtype)], axis=-1)
+    log_pi = np.where(np.arange(8) == 7, 0.0, -np.inf).astype(dtype)
+    assert np.all(np.isposinf(FORWARD_KL.measure(log_mu, np.broadcast_to(log_pi, log_mu.shape))))

@@ -53,6 +53,14 @@ def call(*args: object) -> int:
         (("tails", "--world", "flat", "--mismatch", "moon"), "mismatch 'moon' is unknown"),
         (("tails", "--world", "moon", "--mismatch", "independent"), "world 'moon' is unknown"),
         (("tails", "--mismatch", "moon"), "--mismatch needs a --world"),
+        (("bandit", "--world", "moon"), "world 'moon' is unknown"),
+        (("mdp", "--rules", "ppo"), "rules 'ppo' is unknown"),
+        (("bandit", "--minibatches", 5), "minibatches must divide the 64 episodes"),
+        (("mdp", "--noise", "-1"), "noise must be a finite number >= 0"),
+        (("bandit", "--processes", 0), "--processes must be >= 1"),
+        (("bounds", "--gamma", 1.0), "gamma"),
+        (("bounds", "--seeds", 0), "seeds must be"),
+        (("drpo", "--delta", 0), "delta must be a finite"),
         (("tails", "--world", "flat", "--mismatch", ""), "mismatch '' is unknown"),
         (("tails", "--world", "flat", "--vocab", 100, "--k", 100), "k must be below a vocabulary"),
         (("tails", "--world", "real", "--mismatch", "moon"), "leave --mismatch out"),
@@ -86,7 +94,7 @@ def test_an_archive_that_is_none_is_refused_before_any_work(
 
 def test_exact_alone_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert call() == 2
-    assert "direction" in capsys.readouterr().err
+    assert "direction, tails, bandit, mdp, drpo, bounds" in " ".join(capsys.readouterr().err.split())
 
 
 def test_direction_prints_its_tables_and_writes_its_files(
@@ -130,6 +138,34 @@ def test_tails_prints_its_table_and_does_not_depend_on_processes(
     )
     one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("1", "2"))
     assert one == two and one["rows"]
+
+
+LEARN = ("--rules", "importance_sampling", "ppo_clip", "trpo", "--seeds", 3, "--rollouts", 3, "--delta", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("bandit", "--world", "bernoulli", *LEARN), ("bernoulli, 16 minibatches, K = 5", "Regret against")),
+        (
+            ("mdp", "--world", "chain", "--minibatches", 4, 8, *LEARN),
+            ("chain, 4 minibatches", "chain, 8 mini"),
+        ),
+        (("bounds", "--seeds", 2, "--horizons", 4, 8, 16, 32, 64), ("vacuous", "Violations: 0 of")),
+        (("drpo", "--seeds", 4, "--tokens", 20, "--world", "bernoulli"), ("12.5",)),
+    ],
+    ids=["bandit", "mdp", "bounds", "drpo"],
+)
+def test_studies_print_their_tables_and_write_their_figures(
+    args: tuple[object, ...], words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert call(*args, "--out", "here") == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in words), out
+    assert max(map(len, out.splitlines())) <= 120 and "\x1b" not in out and "…" not in out
+    assert {path.suffix for path in (tmp_path / "here" / "figures").iterdir()} == {".png", ".svg"}
 
 
 @pytest.mark.parametrize("question", ["direction", "tails"])

@@ -18,6 +18,7 @@ from divsim.formulas import (
     clip_higher,
     dppo,
     drpo,
+    drpo_unweighted,
     dual_clip,
     importance_sampling,
     make_rule,
@@ -44,6 +45,7 @@ WIDTHS: list[tuple[str, Callable[..., Any]]] = [
     ("delta", predictive),
     ("delta", certified),
     ("delta", drpo),
+    ("delta", drpo_unweighted),
     ("delta", mask_drpo),
     ("radius", mask_drpo),
     ("delta", banded),
@@ -51,7 +53,7 @@ WIDTHS: list[tuple[str, Callable[..., Any]]] = [
         ("ratio_cap", build)
         for build in (importance_sampling, ppo_clip, clip_higher, dual_clip, two_sided, dppo, predictive)
     ),
-    *(("ratio_cap", build) for build in (certified, spo, drpo, mask_drpo, banded)),
+    *(("ratio_cap", build) for build in (certified, spo, drpo, drpo_unweighted, mask_drpo, banded)),
 ]
 
 
@@ -216,6 +218,7 @@ DEFAULTS: list[tuple[Callable[..., Any], str]] = [
     (certified, "certified(0.15, else keep)"),
     (spo, "spo(0.2)"),
     (drpo, "drpo(0.15)"),
+    (drpo_unweighted, "drpo_unweighted(0.15)"),
     (mask_drpo, "mask_drpo(0.15, 0.15)"),
     (banded, "banded(tv, 0.05)"),
     (cispo, "cispo(1, 4)"),

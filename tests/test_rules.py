@@ -59,6 +59,7 @@ OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("certified", {"delta": 0.02, "otherwise": "uniform"}),
     ("spo", {"eps": 3.0}),
     ("drpo", {"delta": 12.5}),
+    ("drpo_unweighted", {"delta": 0.02}),
     ("mask_drpo", {"delta": 0.3, "radius": 0.02}),
     ("band_kl", {"delta": 0.3}),
     ("band_chi2", {"delta": 0.002}),

@@ -62,10 +62,10 @@ def test_f7_equal_rewards_move_nothing_but_what_is_pulled(name: str, reward: flo
     decision = make_rule(name)(view, torch.broadcast_to(advantage[:, None], (4, 5)))
     update = decision.weight * decision.advantage + decision.pull
     assert torch.equal(update, decision.pull)
-    log_r = view.log_pi_k - view.log_mu_k
-    anchored = -1e-3 * log_r**2 if name == "two_sided" else torch.zeros_like(log_r)
+    log_r, gap = view.log_pi_k - view.log_mu_k, view.log_pi_k.exp() - view.log_mu_k.exp()
+    pulled = {"two_sided": -1e-3 * log_r**2, "drpo_unweighted": -(gap**2) / (0.3 * view.log_mu_k.exp())}
     weights = loss_weights(decision.is_response)
-    loss, right = (float(aggregate(x, weights)) for x in (decision.surrogate, anchored))
+    loss, right = (float(aggregate(x, weights)) for x in (decision.surrogate, pulled.get(name, 0 * gap)))
     assert loss == pytest.approx(right, rel=1e-13, abs=0)
-    assert name == "two_sided" or not bool(decision.pull.any())
+    assert bool(decision.pull.any()) is (name in pulled)
     assert float(weights.sum()) == pytest.approx(1.0)  # the group stays in the denominator

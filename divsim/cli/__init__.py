@@ -18,7 +18,7 @@ from divsim.cli.verify import verify
 
 def exact() -> int:
     """Experiments where everything can be enumerated: direction, tails."""
-    raise BadCall("say which experiment: divsim exact direction, or divsim exact tails")
+    raise BadCall(f"say which experiment, such as divsim exact direction; they are {', '.join(EXACT)}")
 
 
 COMMANDS: dict[str, Callable[..., int]] = {"verify": verify, "exact": exact, "claims": claims}

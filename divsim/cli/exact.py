@@ -1,20 +1,15 @@
 """`divsim exact`: experiments where everything can be enumerated, each into a run directory of its own."""
 
-import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
-from divsim.cli.common import BadCall, cores, output, progress, workers
-
-if TYPE_CHECKING:
-    from divsim.experiments.rows import Row
-    from divsim.experiments.runs import Experiment
-
-Preset = Literal["quick", "full"]
+from divsim.cli.common import BadCall, output
+from divsim.cli.exact_learning import LEARNING
+from divsim.cli.exact_runs import Preset, close, configured, run_into
+from divsim.cli.exact_studies import STUDIES
 
 
 def direction(
@@ -65,10 +60,10 @@ def direction(
         _refuse(tokens=tokens, rules=rules)
         return _real("direction", seed, data, out, resume, processes)
     _refuse_data(data)
-    config = _configured(module.PRESETS[preset], changes, module.check)
-    rows, folder = _run(module.EXPERIMENT, config, out, preset, resume, processes)
+    config = configured(module.PRESETS[preset], changes, module.check)
+    rows, folder = run_into(module.EXPERIMENT, config, out, preset, resume, processes)
     print_direction(output(), config, rows, shown)
-    return _close(module.EXPERIMENT.name, rows if module.is_like_the_preset(config) else (), rows, folder)
+    return close(module.EXPERIMENT.name, rows if module.is_like_the_preset(config) else (), rows, folder)
 
 
 def tails(
@@ -119,13 +114,13 @@ def tails(
         raise BadCall(
             f"--{flag} needs a --world, such as --world flat; the preset's cells have {what} of their own"
         )
-    config = _configured(module.PRESETS[preset], changes, module.check)
-    rows, folder = _run(module.EXPERIMENT, config, out, preset, resume, processes)
+    config = configured(module.PRESETS[preset], changes, module.check)
+    rows, folder = run_into(module.EXPERIMENT, config, out, preset, resume, processes)
     print_tails(output(), config, rows)
-    return _close(module.EXPERIMENT.name, rows, rows, folder)
+    return close(module.EXPERIMENT.name, rows, rows, folder)
 
 
-EXACT: dict[str, Callable[..., int]] = {"direction": direction, "tails": tails}
+EXACT: dict[str, Callable[..., int]] = {"direction": direction, "tails": tails, **LEARNING, **STUDIES}
 
 
 def _refuse_data(data: Path | None) -> None:
@@ -150,42 +145,6 @@ def _known_rules(rules: Sequence[str]) -> tuple[str, ...]:
     return tuple(rules)
 
 
-def _configured(preset: Any, changes: dict[str, Any], check: Callable[[Any], None]) -> Any:
-    """The preset with what the call says otherwise, checked before any work."""
-    said = {name: value for name, value in changes.items() if value is not None and value != ()}
-    config = dataclasses.replace(preset, **said)
-    try:
-        check(config)
-    except ValueError as error:
-        raise BadCall(str(error)) from error
-    return config
-
-
-def _run(
-    experiment: "Experiment[Any]",
-    config: Any,
-    out: Path | None,
-    preset: str,
-    resume: bool,
-    processes: int | None,
-) -> "tuple[list[Row], Path]":
-    from divsim.experiments.runs import RunError, run
-
-    if processes is not None and processes < 1:
-        raise BadCall(f"--processes must be >= 1, got {processes}")
-    folder = out if out is not None else Path("runs") / f"{experiment.name}-{preset}"
-    with workers(), progress() as bar:
-        task = bar.add_task(f"exact {experiment.name}", total=None)
-        try:
-            rows = run(
-                experiment, config, folder, processes or cores(), resume,
-                advance=lambda done, total: bar.update(task, completed=done, total=total),
-            )  # fmt: skip
-        except RunError as error:
-            raise BadCall(str(error)) from error
-    return rows, folder
-
-
 def _real(
     name: str,
     seed: int,
@@ -202,29 +161,7 @@ def _real(
         real_run.check(config)
     except ValueError as error:
         raise BadCall(str(error)) from error
-    rows, folder = _run(real_run.EXPERIMENT, config, out, name, resume, processes)
+    rows, folder = run_into(real_run.EXPERIMENT, config, out, name, resume, processes)
     print_real(output(), name, rows)
     output().print(f"\nwritten to {folder}: results.json ({len(rows):,} rows), config.json, environment.json")
-    return 0
-
-
-def _close(name: str, comparable: "Sequence[Row]", rows: "Sequence[Row]", folder: Path) -> int:
-    """Say where everything is, and how it compares with the prototype where the settings are the same."""
-    from divsim.experiments.prototype import compare, page
-
-    console = output()
-    judged = [one for one in compare(name, comparable) if one.agrees is not None]
-    if judged:
-        (folder / "prototype.md").write_text(page(judged), encoding="utf-8")
-        differing = sum(not one.agrees for one in judged)
-        console.print(
-            f"\nBeside an independent prototype of these settings: {len(judged) - differing} numbers agree "
-            f"within their intervals, {differing} differ (a finding about one of the two); see "
-            f"{folder / 'prototype.md'}"
-        )
-    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    console.print(
-        f"written to {folder}: results.json ({len(rows):,} rows), tiles, figures; divsim "
-        f"{environment['divsim']}, numpy {environment['numpy']}, {environment['processes']} processes"
-    )
     return 0

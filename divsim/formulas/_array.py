@@ -10,7 +10,15 @@ Array: TypeAlias = Any
 
 def namespace(*arrays: Array) -> Any:
     """The array-API namespace that the arrays share (NumPy, torch, or any `__array_namespace__`)."""
-    return array_api_compat.array_namespace(*arrays)
+    types = tuple(map(type, arrays))
+    found = _NAMESPACES.get(types)
+    if found is None:
+        found = _NAMESPACES[types] = array_api_compat.array_namespace(*arrays)
+    return found
+
+
+_NAMESPACES: dict[tuple[type, ...], Any] = {}
+"""By the types of the arrays: every formula asks, and on small arrays the answer costs more than the sum."""
 
 
 def detach(array: Array) -> Array:

@@ -30,6 +30,7 @@ from .gains import (
     clipped_gain,
     clipped_weight_gain,
     gap_penalty_gain,
+    gap_pull_gain,
     masked_ratio_gain,
     ratio_penalty_gain,
     score_gain,
@@ -192,6 +193,16 @@ def drpo(delta: float = 0.15, ratio_cap: float = RATIO_CAP) -> Rule:
     return Rule(f"drpo({delta:g})", "[DRPO] eq. 8", gap_penalty_gain(delta, ratio_cap, only_far=False))
 
 
+def drpo_unweighted(delta: float = 0.15, ratio_cap: float = RATIO_CAP) -> Rule:
+    """DRPO's penalty without |A|, a pull towards mu whatever the advantage. Source: [DRPO], ablation.
+
+    >>> drpo_unweighted().name
+    'drpo_unweighted(0.15)'
+    """
+    checks.require_positive("delta", delta, "a probability")
+    return Rule(f"drpo_unweighted({delta:g})", "[DRPO] without |A|", gap_pull_gain(delta, ratio_cap))
+
+
 def mask_drpo(delta: float = 0.15, radius: float = 0.15, ratio_cap: float = RATIO_CAP) -> Rule:
     """DRPO's penalty only outside the DPPO region |pi_k - mu_k| <= radius, which has its own radius.
 
@@ -279,6 +290,7 @@ RULES: dict[str, Callable[..., Rule]] = {
     "certified": certified,
     "spo": spo,
     "drpo": drpo,
+    "drpo_unweighted": drpo_unweighted,
     "mask_drpo": mask_drpo,
     "band_tv": partial(banded, TV),
     "band_kl": partial(banded, FORWARD_KL),

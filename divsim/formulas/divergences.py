@@ -102,9 +102,9 @@ def power_gap(order: float, log_mu: Array, log_pi: Array) -> Array:
 
 
 def _finite(log_prob: Array) -> Array:
-    """log 0 as the lowest finite number: (..., C) -> (..., C), so that differences are never NaN."""
+    """log 0 as half the lowest finite number: (..., C) -> (..., C), so that no difference or sum overflows."""
     xp = namespace(log_prob)
-    return xp.maximum(log_prob, xp.full_like(log_prob, xp.finfo(log_prob.dtype).min))
+    return xp.maximum(log_prob, xp.full_like(log_prob, xp.finfo(log_prob.dtype).min / 2))
 
 
 def _kl_cell(log_p: Array, log_q: Array) -> Array:

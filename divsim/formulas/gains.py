@@ -151,11 +151,28 @@ def gap_penalty_gain(delta: float, cap: float, only_far: bool) -> GainOf:
 
     def gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
         xp = namespace(advantage)
-        ratio, mu_k = ratio_of(view), xp.exp(view.log_mu_k)
+        ratio = ratio_of(view)
+        penalty, slope = _gap_penalty(view, ratio, delta)
         active = xp.astype(far, ratio.dtype) if only_far else xp.ones_like(ratio)
-        gap = difference(view.log_mu_k, view.log_pi_k)
-        weight = ratio * (1 - active * xp.sign(advantage) * gap / delta)
-        penalty = active * xp.abs(advantage) * mu_k * (ratio - 1) ** 2 / (2 * delta)
-        return Gain(weight, ratio * advantage - penalty)
+        weight = ratio * (1 - active * xp.sign(advantage) * slope)
+        return Gain(weight, ratio * advantage - active * xp.abs(advantage) * penalty)
 
     return gain
+
+
+def gap_pull_gain(delta: float, cap: float) -> GainOf:
+    """DRPO without |A|: r A - mu_k (r - 1)^2 / (2 delta), weight r, pull -r (pi_k - mu_k) / delta."""
+    ratio_of = capped_ratio(cap)
+
+    def gain(view: View, advantage: Array, keep: Array, far: Array) -> Gain:
+        ratio = ratio_of(view)
+        penalty, slope = _gap_penalty(view, ratio, delta)
+        return Gain(ratio, ratio * advantage - penalty, pull=-ratio * slope)
+
+    return gain
+
+
+def _gap_penalty(view: View, ratio: Array, delta: float) -> tuple[Array, Array]:
+    """mu_k (r - 1)^2 / (2 delta), and its derivative in log pi_k, in units of r: (pi_k - mu_k) / delta."""
+    mu_k = namespace(ratio).exp(view.log_mu_k)
+    return mu_k * (ratio - 1) ** 2 / (2 * delta), difference(view.log_mu_k, view.log_pi_k) / delta

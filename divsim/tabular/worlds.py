@@ -204,6 +204,21 @@ def expected_return(world: World, log_pi: Floats) -> Floats:
     return np.asarray(np.sum(world.initial * values(world, log_pi).value[..., 0, :], axis=-1))
 
 
+def optimal_return(world: World) -> Floats:
+    """The largest expected return of any policy, by backward induction: (...), in units of reward.
+
+    Source: Bellman's optimality equation.
+
+    >>> float(optimal_return(bandit(np.array([1.0, 3.0]))))
+    3.0
+    """
+    later = np.zeros_like(world.initial)
+    for _ in range(world.horizon):
+        now = world.reward + np.einsum("...sap,...p->...sa", world.transition, later)
+        later = np.max(now, axis=-1)
+    return np.asarray(np.sum(world.initial * later, axis=-1))
+
+
 def policy_gradient(world: World, log_pi: Floats) -> Floats:
     r"""Exact gradient of J in the logits of every (t, s).
 

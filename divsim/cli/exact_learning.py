@@ -1,0 +1,131 @@
+"""`divsim exact bandit` and `divsim exact mdp`: learning from stale minibatches, and the yardstick."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import tyro
+
+from divsim.cli.common import output
+from divsim.cli.exact_runs import Preset, close, configured, run_into
+
+
+def bandit(
+    preset: Preset = "quick",
+    world: tuple[str, ...] = (),
+    rules: tuple[str, ...] = (),
+    delta: tuple[float, ...] = (),
+    k: tuple[int, ...] = (),
+    minibatches: tuple[int, ...] = (),
+    passes: int | None = None,
+    advantage: str | None = None,
+    noise: float | None = None,
+    rollouts: int | None = None,
+    episodes: int | None = None,
+    seeds: int | None = None,
+    out: Path | None = None,
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    seed: int = 0,
+    processes: int | None = None,
+) -> int:
+    """What each rule costs and what it buys: bandits learned from stale minibatches, and the best step.
+
+    Args:
+      preset: quick takes under half a minute, full about ten minutes on two cores.
+      world: environments, such as bernoulli language.
+      rules: learners, rules and exact algorithms, such as importance_sampling ppo_clip drpo trpo.
+      delta: factors of the rules' default radii to try.
+      k: tokens of mu that the engine shows; several are compared one by one.
+      minibatches: of each pass over a rollout; several are compared one by one.
+      passes: over a rollout.
+      advantage: exact, monte_carlo, gae or group; by default what is usual in the environment.
+      noise: standard deviation of the engine's error on every logit, nats.
+      rollouts: how often mu is renewed.
+      episodes: of a rollout.
+      seeds: on which learners are compared; half as many others tune them.
+      out: the run directory; by default runs/bandit-PRESET.
+      resume: go on with a run that was interrupted.
+      seed: of every random stream.
+      processes: worker processes; by default one per core. The result does not depend on it.
+
+    Returns:
+      0.
+    """
+    from divsim.experiments import bandit as module
+
+    said = {**_said(world, rules, delta, k, minibatches, seeds), "passes": passes, "advantage": advantage}
+    said |= {"engine_noise": noise, "rollouts": rollouts, "episodes": episodes, "seed": seed}
+    return _learn(module, preset, said, out, resume, processes)
+
+
+def mdp(
+    preset: Preset = "quick",
+    world: tuple[str, ...] = (),
+    rules: tuple[str, ...] = (),
+    delta: tuple[float, ...] = (),
+    k: tuple[int, ...] = (),
+    minibatches: tuple[int, ...] = (),
+    passes: int | None = None,
+    advantage: str | None = None,
+    noise: float | None = None,
+    rollouts: int | None = None,
+    episodes: int | None = None,
+    seeds: int | None = None,
+    out: Path | None = None,
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    seed: int = 0,
+    processes: int | None = None,
+) -> int:
+    """The same as `exact bandit` in decision processes: a chain, a grid, token trees, layers.
+
+    Args:
+      preset: quick takes under half a minute, full about a quarter of an hour on two cores.
+      world: environments, such as chain tree.
+      rules: learners, rules and exact algorithms, such as importance_sampling ppo_clip drpo trpo.
+      delta: factors of the rules' default radii to try.
+      k: actions of mu that the engine shows; several are compared one by one.
+      minibatches: of each pass over a rollout; several are compared one by one.
+      passes: over a rollout.
+      advantage: exact, monte_carlo, gae or group; by default what is usual in the environment.
+      noise: standard deviation of the engine's error on every logit, nats.
+      rollouts: how often mu is renewed.
+      episodes: of a rollout.
+      seeds: on which learners are compared; half as many others tune them.
+      out: the run directory; by default runs/mdp-PRESET.
+      resume: go on with a run that was interrupted.
+      seed: of every random stream.
+      processes: worker processes; by default one per core. The result does not depend on it.
+
+    Returns:
+      0.
+    """
+    from divsim.experiments import mdp as module
+
+    said = {**_said(world, rules, delta, k, minibatches, seeds), "passes": passes, "advantage": advantage}
+    said |= {"engine_noise": noise, "rollouts": rollouts, "episodes": episodes, "seed": seed}
+    return _learn(module, preset, said, out, resume, processes)
+
+
+LEARNING: dict[str, Callable[..., int]] = {"bandit": bandit, "mdp": mdp}
+
+
+def _said(
+    world: tuple[str, ...], rules: tuple[str, ...], delta: tuple[float, ...], k: tuple[int, ...],
+    minibatches: tuple[int, ...], seeds: int | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The settings of a config by the flags that are named otherwise."""
+    named = {"environments": world, "learners": rules, "scales": delta, "ks": k, "minibatches": minibatches}
+    return named | {"seeds": seeds, "tuning_seeds": None if seeds is None else max(1, seeds // 2)}
+
+
+def _learn(
+    module: ModuleType, preset: Preset, said: dict[str, Any], out: Path | None, resume: bool,
+    processes: int | None,
+) -> int:  # fmt: skip
+    from divsim.cli.learning_tables import print_learning
+
+    config = configured(module.PRESETS[preset], said, module.check)
+    rows, folder = run_into(module.EXPERIMENT, config, out, preset, resume, processes)
+    print_learning(output(), config, rows)
+    return close(module.EXPERIMENT.name, (), rows, folder)

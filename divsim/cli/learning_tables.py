@@ -1,0 +1,95 @@
+"""The short tables of `divsim exact bandit` and `divsim exact mdp`; all numbers are in `results.json`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from divsim.cli.exact_tables import table
+from divsim.experiments.learning_config import Condition, Config, conditions
+from divsim.experiments.rows import Row, select
+
+TARGETS = (0.01, 0.1)
+"""Budgets of KL that are printed, if the run has them."""
+
+
+def print_learning(console: Console, config: Config, rows: Sequence[Row]) -> None:
+    """Every condition's matched comparisons, then the regret against the yardstick."""
+    for condition in conditions(config):
+        _print_matched(console, config, condition, rows)
+    console.print(f"[dim]{MATCHED_LEGEND}[/]\n")
+    _print_step(console, config, rows)
+    console.print(f"[dim]{STEP_LEGEND}[/]")
+
+
+MATCHED_LEGEND = (
+    "Per cent of what the best policy would gain, mean over rollouts. tuned: the try that is best on other "
+    "seeds; KL <: the best of those whose mean KL there stays below, nats; - no mask: tuned minus "
+    "importance_sampling, paired by seed, with 95 % interval; drop: dropped tokens; fell: runs that lost "
+    "half of their best gain for good; · no try fits, or nothing is dropped."
+)
+STEP_LEGEND = (
+    "One rollout with exact advantages against the best policy of the same mean KL(mu || pi): regret is the "
+    "share of E_pi[A] that is missing. beaten: checkpoints above the yardstick; J above: checkpoints whose "
+    "return exceeds what the yardstick promises (in a bandit they are the same)."
+)
+
+
+def _print_matched(console: Console, config: Config, condition: Condition, rows: Sequence[Row]) -> None:
+    targets = [target for target in TARGETS if target in config.kl_targets]
+    right = ("tuned", *(f"KL < {target:g}" for target in targets), "- no mask", "drop", "fell")
+    title = f"{condition.environment}, {condition.minibatches} minibatches"
+    made = table(title + (f", K = {condition.k}" if condition.k else ""), ("learner",), right)
+    found = select(rows, **condition.key)
+    matched = select(found, table="matched")
+    for learner in config.learners:
+        tuned = select(matched, learner=learner, match="tuned")
+        budgets = [
+            select(matched, learner=learner, match="kl", target=target, quantity="mean_gain")
+            for target in targets
+        ]
+        made.add_row(
+            learner,
+            _percent(select(tuned, quantity="mean_gain")),
+            *map(_percent, budgets),
+            _interval(select(tuned, quantity="mean_gain_difference")),
+            _percent(select(tuned, quantity="drop")),
+            _fell(select(found, table="tries", learner=learner, quantity="collapsed")),
+        )
+    console.print(made)
+
+
+def _percent(found: Sequence[Row]) -> str:
+    return f"{100 * found[0]['value']:.1f}" if found and found[0]["value"] is not None else "·"
+
+
+def _interval(found: Sequence[Row]) -> str:
+    if not found:
+        return "·"
+    value, low, high = (100 * found[0][name] for name in ("value", "low", "high"))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def _fell(found: Sequence[Row]) -> str:
+    """Of all runs of all tries."""
+    return f"{100 * sum(row['value'] for row in found) / len(found):.0f}"
+
+
+def _print_step(console: Console, config: Config, rows: Sequence[Row]) -> None:
+    names = list(dict.fromkeys(row["environment"] for row in select(rows, table="step")))
+    made = table("Regret against the yardstick, per cent", ("learner",), (*names, "beaten", "J above"))
+    steps = select(rows, table="step", radius=1.0)
+    for learner in config.learners:
+        found = select(steps, learner=learner)
+        made.add_row(
+            learner,
+            *(_percent(select(found, environment=name, quantity="regret")) for name in names),
+            _pooled(select(found, quantity="beaten")),
+            _pooled(select(found, quantity="return_above")),
+        )
+    console.print(made)
+
+
+def _pooled(found: Sequence[Row]) -> str:
+    total: Any = sum(row["tokens"] for row in found)
+    return f"{100 * sum(row['value'] * row['tokens'] for row in found) / total:.0f}"

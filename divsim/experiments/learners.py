@@ -1,0 +1,112 @@
+"""What learns in `exact bandit` and `exact mdp`: every update rule, and every exact algorithm, by name.
+
+A learner has settings of equal number, so that tuning gives none more tries than another: a rule with a
+radius varies its learning rate and its radius, a rule without one its learning rate alone, an exact algorithm
+its radius. Radii of different rules are not commensurable; they are compared by what they lead to.
+"""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from divsim.formulas import RULES, Rule, make_rule
+from divsim.tabular.environments import ENVIRONMENTS
+from divsim.tabular.exact_learner import STEPS, improve
+from divsim.tabular.learner import History, Recipe, Watch, learn
+from divsim.tabular.optimisers import sgd
+
+from .learning_config import HABITS, Condition, Config
+
+RADII = ("delta", "radius", "eps", "eps_low", "eps_high")
+"""Settings of a rule that say how far is far."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One try.
+
+    Attributes:
+      rate: multiplies the learning rate of the environment.
+      scale: multiplies the rule's default radii; of an exact algorithm, its default radius.
+
+    >>> Setting(0.25, 3.0).name
+    'rate 0.25, radius 3'
+    """
+
+    rate: float
+    scale: float
+
+    @property
+    def name(self) -> str:
+        """As it stands in rows."""
+        return f"rate {self.rate:g}, radius {self.scale:g}"
+
+
+def radii(rule: str) -> dict[str, float]:
+    """The default radii of a rule, by their names.
+
+    >>> radii("clip_higher")
+    {'eps_low': 0.2, 'eps_high': 0.28}
+    """
+    known = inspect.signature(RULES[rule]).parameters
+    return {name: float(known[name].default) for name in RADII if name in known}
+
+
+def scaled_rule(rule: str, scale: float) -> Rule:
+    """The rule with all its radii multiplied.
+
+    >>> scaled_rule("drpo", 2.0).name
+    'drpo(0.3)'
+    """
+    return make_rule(rule, **{name: scale * radius for name, radius in radii(rule).items()})
+
+
+def _spread(low: float, high: float, count: int) -> tuple[float, ...]:
+    """`count` factors from low to high, evenly in logs."""
+    return tuple(float(f"{factor:.3g}") for factor in np.geomspace(low, high, count))
+
+
+def settings(config: Config, learner: str) -> tuple[Setting, ...]:
+    """The tries of a learner: as many for each.
+
+    >>> [len(settings(Config(), learner)) for learner in ("drpo", "reinforce", "trpo")]
+    [12, 12, 12]
+    """
+    tries = len(config.rates) * len(config.scales)
+    if learner in STEPS:
+        return tuple(Setting(1.0, scale) for scale in _spread(min(config.scales), max(config.scales), tries))
+    if not radii(learner):
+        least, most = min(config.rates) / 4, max(config.rates) * 4
+        return tuple(Setting(rate, 1.0) for rate in _spread(least, most, tries))
+    return tuple(Setting(rate, scale) for rate in config.rates for scale in config.scales)
+
+
+def run_learner(
+    config: Config, condition: Condition, learner: str, setting: Setting, rngs: Sequence[np.random.Generator],
+    watch: Watch = lambda world, log_mu, log_pi: None,
+) -> History:  # fmt: skip
+    """Learn under one condition and one setting; each generator is a seed."""
+    habit, place = HABITS[condition.environment], ENVIRONMENTS[condition.environment]
+    advantage = config.advantage or habit.advantage
+    if learner in STEPS:
+        step = STEPS[learner]
+        radius = step.radius * setting.scale
+        return improve(place, step, radius, rngs, config.rollouts, config.episodes, advantage, watch)
+    recipe = Recipe(
+        rule=scaled_rule(learner, setting.scale),
+        optimiser=sgd(habit.rate * setting.rate),
+        rollouts=config.rollouts,
+        episodes=config.episodes,
+        minibatches=condition.minibatches,
+        passes=config.passes,
+        advantage=advantage,
+        k=None if "_full_" in learner else condition.k or None,
+        engine_noise=config.engine_noise,
+    )
+    return learn(place, recipe, rngs, watch)
+
+
+LEARNERS = (*RULES, *STEPS)
+"""Everything that learns."""
