@@ -14,11 +14,12 @@ from divsim.experiments import bounds_discounted, bounds_horizon
 from divsim.experiments.bounds import EXPERIMENT, FULL, PARTS, QUICK, check
 from divsim.experiments.bounds_discounted import DISCOUNTED
 from divsim.experiments.bounds_growth import GROWTH, points
-from divsim.experiments.bounds_horizon import BOUNDS, REWARDS, TREE
+from divsim.experiments.bounds_horizon import REWARDS, TREE
 from divsim.experiments.bounds_rows import bound_rows
 from divsim.experiments.parts import Part
 from divsim.experiments.rows import Row, find, select
 from divsim.experiments.runs import stream
+from divsim.tabular.horizon import BOUNDS
 
 SMALL = replace(
     QUICK, seeds=3, mdps=12, trees=8, shapes=((2, 2), (3, 3), (2, 5)), horizons=(4, 8, 16, 32),
@@ -133,13 +134,13 @@ def test_discounted_arrays_are_those_of_single_processes() -> None:
 def test_tree_arrays_are_those_of_single_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(SMALL, shapes=((3, 3),), noises=(0.5,), trees=4)
     kept: list[Any] = []
-    shipped = bounds_horizon._apart
+    shipped = bounds_horizon.apart
 
     def kept_apart(mu: Any, pi: Any) -> Any:
         kept.append((mu, pi))
         return shipped(mu, pi)
 
-    monkeypatch.setattr(bounds_horizon, "_apart", kept_apart)
+    monkeypatch.setattr(bounds_horizon, "apart", kept_apart)
     arrays = bounds_horizon.compute(config, "tree", stream(0, "x"))
     rewards = stream(0, "x").random((4, 27))  # the first that is drawn
     for place in range(4):

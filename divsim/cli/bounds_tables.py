@@ -11,8 +11,8 @@ from rich.console import Console
 from divsim.cli.exact_tables import table
 from divsim.experiments.bounds_discounted import names
 from divsim.experiments.bounds_growth import spans
-from divsim.experiments.bounds_horizon import BOUNDS
 from divsim.experiments.rows import Row, find, select
+from divsim.tabular.horizon import BOUNDS
 
 BOUND_NAMES = {
     "trpo_tv": "TRPO, max TV",

@@ -1,5 +1,6 @@
 """`divsim exact bandit` and `divsim exact mdp`: learning from stale minibatches, and the yardstick."""
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,77 +12,42 @@ from divsim.cli.common import output
 from divsim.cli.exact_runs import Preset, close, configured, run_into
 
 
-def bandit(
-    preset: Preset = "quick",
-    world: tuple[str, ...] = (),
-    rules: tuple[str, ...] = (),
-    delta: tuple[float, ...] = (),
-    k: tuple[int, ...] = (),
-    minibatches: tuple[int, ...] = (),
-    passes: int | None = None,
-    advantage: str | None = None,
-    noise: float | None = None,
-    rollouts: int | None = None,
-    episodes: int | None = None,
-    seeds: int | None = None,
-    out: Path | None = None,
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    seed: int = 0,
-    processes: int | None = None,
-) -> int:
-    """What each rule costs and what it buys: bandits learned from stale minibatches, and the best step.
+def _command(kind: str, doc: str) -> Callable[..., int]:
+    """A command: both kinds of environments take the same flags."""
+
+    def command(
+        preset: Preset = "quick",
+        world: tuple[str, ...] = (),
+        rules: tuple[str, ...] = (),
+        delta: tuple[float, ...] = (),
+        k: tuple[int, ...] = (),
+        minibatches: tuple[int, ...] = (),
+        passes: int | None = None,
+        advantage: str | None = None,
+        noise: float | None = None,
+        rollouts: int | None = None,
+        episodes: int | None = None,
+        seeds: int | None = None,
+        out: Path | None = None,
+        resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+        seed: int = 0,
+        processes: int | None = None,
+    ) -> int:
+        module = importlib.import_module(f"divsim.experiments.{kind}")
+        said = _said(world, rules, delta, k, minibatches, seeds)
+        said |= {"passes": passes, "advantage": advantage, "engine_noise": noise}
+        said |= {"rollouts": rollouts, "episodes": episodes, "seed": seed}
+        return _learn(module, preset, said, out, resume, processes)
+
+    command.__name__, command.__doc__ = kind, doc + FLAGS.format(kind=kind)
+    return command
+
+
+FLAGS = """
 
     Args:
-      preset: quick takes under half a minute, full about ten minutes on two cores.
-      world: environments, such as bernoulli language.
-      rules: learners, rules and exact algorithms, such as importance_sampling ppo_clip drpo trpo.
-      delta: factors of the rules' default radii to try.
-      k: tokens of mu that the engine shows; several are compared one by one.
-      minibatches: of each pass over a rollout; several are compared one by one.
-      passes: over a rollout.
-      advantage: exact, monte_carlo, gae or group; by default what is usual in the environment.
-      noise: standard deviation of the engine's error on every logit, nats.
-      rollouts: how often mu is renewed.
-      episodes: of a rollout.
-      seeds: on which learners are compared; half as many others tune them.
-      out: the run directory; by default runs/bandit-PRESET.
-      resume: go on with a run that was interrupted.
-      seed: of every random stream.
-      processes: worker processes; by default one per core. The result does not depend on it.
-
-    Returns:
-      0.
-    """
-    from divsim.experiments import bandit as module
-
-    said = {**_said(world, rules, delta, k, minibatches, seeds), "passes": passes, "advantage": advantage}
-    said |= {"engine_noise": noise, "rollouts": rollouts, "episodes": episodes, "seed": seed}
-    return _learn(module, preset, said, out, resume, processes)
-
-
-def mdp(
-    preset: Preset = "quick",
-    world: tuple[str, ...] = (),
-    rules: tuple[str, ...] = (),
-    delta: tuple[float, ...] = (),
-    k: tuple[int, ...] = (),
-    minibatches: tuple[int, ...] = (),
-    passes: int | None = None,
-    advantage: str | None = None,
-    noise: float | None = None,
-    rollouts: int | None = None,
-    episodes: int | None = None,
-    seeds: int | None = None,
-    out: Path | None = None,
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    seed: int = 0,
-    processes: int | None = None,
-) -> int:
-    """The same as `exact bandit` in decision processes: a chain, a grid, token trees, layers.
-
-    Args:
-      preset: quick takes under half a minute, full about a quarter of an hour on two cores.
-      world: environments, such as chain tree.
+      preset: quick takes half a minute, full about a quarter of an hour on two cores.
+      world: environments; for bandit gaussian bernoulli language, for mdp chain grid tree layered.
       rules: learners, rules and exact algorithms, such as importance_sampling ppo_clip drpo trpo.
       delta: factors of the rules' default radii to try.
       k: actions of mu that the engine shows; several are compared one by one.
@@ -92,7 +58,7 @@ def mdp(
       rollouts: how often mu is renewed.
       episodes: of a rollout.
       seeds: on which learners are compared; half as many others tune them.
-      out: the run directory; by default runs/mdp-PRESET.
+      out: the run directory; by default runs/{kind}-PRESET.
       resume: go on with a run that was interrupted.
       seed: of every random stream.
       processes: worker processes; by default one per core. The result does not depend on it.
@@ -100,14 +66,17 @@ def mdp(
     Returns:
       0.
     """
-    from divsim.experiments import mdp as module
 
-    said = {**_said(world, rules, delta, k, minibatches, seeds), "passes": passes, "advantage": advantage}
-    said |= {"engine_noise": noise, "rollouts": rollouts, "episodes": episodes, "seed": seed}
-    return _learn(module, preset, said, out, resume, processes)
-
-
-LEARNING: dict[str, Callable[..., int]] = {"bandit": bandit, "mdp": mdp}
+LEARNING: dict[str, Callable[..., int]] = {
+    kind: _command(kind, doc)
+    for kind, doc in (
+        (
+            "bandit",
+            "What each rule costs and what it buys: bandits, stale minibatches, and the best step.",
+        ),
+        ("mdp", "The same in decision processes: a chain, a grid, token trees, layers, and the best step."),
+    )
+}
 
 
 def _said(

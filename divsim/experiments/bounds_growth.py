@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from divsim.formulas import FORWARD_KL, TV
+from divsim.tabular.horizon import BOUNDS, Apart, horizon_bounds
 from divsim.tabular.outcome_worlds import (
     WORLD_PAIRS,
     outcome_weights,
@@ -24,7 +25,7 @@ from divsim.tabular.policies import Floats
 from divsim.tabular.worlds import World, expected_return, occupancy
 
 from .bounds_config import Config
-from .bounds_horizon import BOUNDS, REWARDS, Apart, horizon_bounds
+from .bounds_horizon import REWARDS
 from .bounds_rows import bound_rows, pooled
 from .parts import Part, Seeds
 from .rows import Key, Row, row

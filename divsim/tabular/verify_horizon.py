@@ -14,20 +14,14 @@ from divsim.formulas import (
     TV,
     expected_advantage,
     exponential_path,
-    horizon_adaptive,
-    horizon_coupling,
-    horizon_linear,
-    horizon_mixed,
-    horizon_pinsker_marginal,
-    horizon_quadratic,
 )
 
 from .check import Check, Simulation, check
+from .horizon import apart, expected_advantages, horizon_bounds
 from .ladder import TOP_SPREAD, Ladder, climb, order
 from .policies import Floats, perturbed
 from .tree_pairs import (
     log_later_ratio,
-    prefix_divergences,
     surrogate,
     surrogate_error,
     surrogate_error_weights,
@@ -35,11 +29,9 @@ from .tree_pairs import (
 from .trees import (
     Levels,
     TokenTree,
-    action_values,
     expected_reward,
     perturbed_levels,
     policy_gradient,
-    prefix_probs,
     random_levels,
     random_tree,
     sequence_log_probs,
@@ -53,9 +45,15 @@ SHAPES = ((2, 2), (3, 3), (2, 6), (5, 2))
 NOISES = (0.05, 0.5, 2.0)
 TREES = 40
 
-XI = 0.5
-"""Half the range of the rewards. A constant reward has L' = Delta = 0, so rewards in [0, 1] may be centred
-first, and the bounds, stated for xi = max |R|, hold at half of it."""
+NAMES = (
+    "2 xi T (T - 1) TV_max^2",
+    "4 xi sum_t E_mu TV_t",
+    "coupling bound",
+    "Pinsker-marginal bound",
+    "mixed bound",
+    "adaptive bound",
+)
+"""Of the bounds, as `horizon.BOUNDS` has them; the smallest of them needs no check of its own."""
 
 ROUNDING = 1e-13
 RETURN_REASON = "absolute: sums of at most 64 sequences or 60 state-action pairs with rewards of total size 5"
@@ -119,58 +117,26 @@ def _identity_errors(pair: Pair) -> dict[str, Floats]:
     sequence_kl = FORWARD_KL.measure(sequence_log_probs(pair.mu), sequence_log_probs(pair.pi))
     return {
         "J(pi) - J(mu) = L' - Delta": np.abs(gain - split),
-        "J(pi) - J(mu) = E_pi[sum_t A^mu_t]": np.abs(gain - _expected_advantages(pair)),
+        "J(pi) - J(mu) = E_pi[sum_t A^mu_t]": np.abs(gain - expected_advantages(pair.tree, pair.mu, pair.pi)),
         "prod r - 1 = sum_t (r_t - 1) prod_{j>t} r_j, relative": np.max(
             np.abs(whole - telescoped) / (1 + np.sum(np.abs(np.expm1(log_r)) * np.exp(later), axis=-1)),
             axis=-1,
         ),
-        "KL of sequences = sum_t E_mu KL_t": np.abs(
-            sequence_kl
-            - np.sum(_means(pair, prefix_divergences(FORWARD_KL.measure, pair.mu, pair.pi)), axis=-1)
-        ),
+        "KL of sequences = sum_t E_mu KL_t": np.abs(sequence_kl - apart(pair.mu, pair.pi).sequence_kl),
     }
-
-
-def _expected_advantages(pair: Pair) -> Floats:
-    """sum_t E_{prefix ~ pi} E_{token ~ pi} of the advantage under mu."""
-    total = np.zeros(TREES)
-    levels = zip(prefix_probs(pair.pi), pair.mu, pair.pi, action_values(pair.tree, pair.mu), strict=True)
-    for reach, log_mu, log_pi, q in levels:
-        advantage = q - np.sum(np.exp(log_mu) * q, axis=-1, keepdims=True)
-        total = total + np.sum(reach * expected_advantage(np.exp(log_pi), advantage), axis=-1)
-    return total
-
-
-def _means(pair: Pair, per_prefix: Levels) -> Floats:
-    """(n, T) expectation under mu of a quantity of the prefix."""
-    reached = zip(prefix_probs(pair.mu), per_prefix, strict=True)
-    return np.stack([np.sum(reach * value, axis=-1) for reach, value in reached], axis=-1)
-
-
-def _largest(per_prefix: Levels) -> Floats:
-    return np.asarray(np.max(np.concatenate(per_prefix, axis=-1), axis=-1))
 
 
 def _bound_errors(pair: Pair) -> dict[str, Floats]:
     """By how much |J(pi) - J(mu) - L'| exceeds each bound, for the worst rewards in [0, 1]."""
-    tv = prefix_divergences(TV.measure, pair.mu, pair.pi)
-    kl = prefix_divergences(FORWARD_KL.measure, pair.mu, pair.pi)
-    max_tv, max_kl, mean_tv = _largest(tv), _largest(kl), _means(pair, tv)
-    sequence_mu, sequence_pi = sequence_log_probs(pair.mu), sequence_log_probs(pair.pi)
-    sequence_kl = FORWARD_KL.measure(sequence_mu, sequence_pi)
-    horizon = pair.tree.horizon
-    bounds = {
-        "2 xi T (T - 1) TV_max^2": horizon_quadratic(max_tv, horizon, XI),
-        "4 xi sum_t E_mu TV_t": horizon_linear(mean_tv, XI),
-        "coupling bound": horizon_coupling(max_tv, horizon, XI),
-        "Pinsker-marginal bound": horizon_pinsker_marginal(max_kl, horizon, XI),
-        "mixed bound": horizon_mixed(max_kl, sequence_kl, horizon, XI),
-        "adaptive bound": horizon_adaptive(mean_tv, max_tv, max_kl, XI),
-    }
+    far = apart(pair.mu, pair.pi)
     weights = surrogate_error_weights(pair.mu, pair.pi)
     error = np.maximum(np.sum(np.maximum(weights, 0), axis=-1), np.sum(np.maximum(-weights, 0), axis=-1))
-    excess = {f"|Delta| <= {name}": np.maximum(error - bound, 0) for name, bound in bounds.items()}
-    gap = np.maximum(TV.measure(sequence_mu, sequence_pi) - np.sum(mean_tv, axis=-1), 0)
+    excess = {
+        f"|Delta| <= {name}": np.maximum(error - bound, 0)
+        for name, bound in zip(NAMES, horizon_bounds(far), strict=False)
+    }
+    sequence_tv = TV.measure(sequence_log_probs(pair.mu), sequence_log_probs(pair.pi))
+    gap = np.maximum(sequence_tv - np.sum(far.mean_tv, axis=-1), 0)
     return excess | {"TV of sequences <= sum_t E_mu TV_t": gap}
 
 
