@@ -33,6 +33,7 @@ mutation: $(VENV)/dev  ## at least 95 % of the mutants of divsim/formulas/ must 
 bench: $(VENV)/dev  ## measure the commands, imports and formulas into benchmarks/
 	$(BIN)/python benchmarks/timings.py
 	$(BIN)/python benchmarks/direction.py
+	$(BIN)/python benchmarks/learner.py
 
 lock: $(VENV)/dev  ## write constraints.txt anew from the installed environment
 	{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new

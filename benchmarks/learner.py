@@ -22,7 +22,8 @@ from divsim.tabular.optimisers import sgd
 REPEATS = 3
 GOAL = 20
 ARMS, ROLLOUTS, EPISODES, MINIBATCHES, RATE = 10, 20, 64, 16, 4.0
-SEEDS = (1, 4, 16, 64, 256)
+SEEDS = (1, 4, 16, 64, 256, 1024)
+LOOP_SEEDS = 16
 REPORT = Path(__file__).with_suffix(".md")
 
 Keep = Callable[[Any, Any, Any, Any, Any], Any]
@@ -50,7 +51,7 @@ def softmax(logits: Any) -> Any:
 
 
 def plain_seed(rng: np.random.Generator, keep_of: Keep) -> tuple[Any, list[Any]]:
-    """One seed of the Bernoulli bandit: the policy at the end, and what was recorded after every minibatch."""
+    """One seed of the Bernoulli bandit: the policy at the end, and what was recorded of every minibatch."""
     chance, logits = rng.random(ARMS), np.zeros(ARMS)
     trace = []
     for _ in range(ROLLOUTS):
@@ -97,14 +98,14 @@ def seconds(work: Callable[[], object]) -> float:
 def report() -> str:
     lines = []
     for name, (rule, keep_of) in RULES.items():
-        loop_seeds = 16
-        loop = seconds(lambda keep_of=keep_of: plain(keep_of, loop_seeds)) / loop_seeds
+        loop = seconds(lambda keep_of=keep_of: plain(keep_of, LOOP_SEEDS)) / LOOP_SEEDS
         updates = ROLLOUTS * MINIBATCHES
-        for seeds in SEEDS:
-            ours = seconds(lambda rule=rule, seeds=seeds: vectorised(rule, seeds)) / seeds
-            lines.append(
-                f"| {name} | {seeds} | {updates / loop:,.0f} | {updates / ours:,.0f} | {loop / ours:.1f} |"
-            )
+        ours = {
+            seeds: seconds(lambda rule=rule, seeds=seeds: vectorised(rule, seeds)) / seeds for seeds in SEEDS
+        }
+        for seeds, each in ours.items():
+            speeds = f"{updates / loop:,.0f} | {updates / each:,.0f}"
+            lines.append(f"| {name} | {seeds} | {speeds} | {loop / each:.1f} | {ours[1] / each:.0f} |")
     return "\n".join(lines)
 
 
@@ -115,12 +116,19 @@ def main() -> None:
     text = f"""# Learning many seeds at once
 
 Command: `python benchmarks/learner.py`. Bernoulli bandit of {ARMS} arms, {ROLLOUTS} rollouts of {EPISODES}
-episodes in {MINIBATCHES} minibatches of {EPISODES // MINIBATCHES} tokens. An update is one minibatch of one seed, with all that is recorded of it.
-CPU seconds of one thread, the fastest of {REPEATS} runs; both end with the same policies (goal: {GOAL} times the loop at 256 seeds).
+episodes in {MINIBATCHES} minibatches of {EPISODES // MINIBATCHES} tokens. An update is one minibatch of one
+seed, with all that is recorded of it. CPU seconds of one thread, the fastest of {REPEATS} runs; both end
+with the same policies. *Loop*: the plain NumPy loop of this file, one seed at a time. *Itself*: the learner,
+one seed at a time.
 
-| rule | seeds | updates a second, loop | updates a second, together | ratio |
-|---|---|---|---|---|
+| rule | seeds | updates a second, loop | updates a second, together | ratio to loop | ratio to itself |
+|---|---|---|---|---|---|
 {table}
+
+The goal was {GOAL} times the loop at 256 seeds; it is missed by half. The loop is near its own floor, some
+25 NumPy calls of a microsecond for 40 numbers. Together, an update costs some 60 passes over its 40 numbers:
+the rule looks at every token through a view, as it does in a trainer, where the loop knows that all tokens
+of a bandit share one state and takes its KL once.
 
 Python {platform.python_version()}, numpy {version("numpy")}; one core, {platform.machine()}.
 """

@@ -105,9 +105,20 @@ def test_a_choice_is_made_on_the_tuning_seeds_and_judged_on_others(
     judged = computed[f"learn@tree-4-0@ppo_clip@{int(np.argmax(tune))}@test"]["mean_gain"]
     key = {"table": "matched", "environment": "tree", "learner": "ppo_clip", "match": "tuned"}
     assert find(found, quantity="mean_gain", **key)["value"] == pytest.approx(judged.mean(), rel=1e-12)
-    gap = find(found, quantity="mean_gain_difference", **key)
-    assert gap["against"] == "importance_sampling" and 0 < gap["p"] <= 1
-    assert not select(found, learner="importance_sampling", quantity="mean_gain_difference", match="tuned")
+    gap = find(found, quantity="mean_gain_difference", against="importance_sampling", **key)
+    none = settings(SMALL, "importance_sampling")
+    best = int(
+        np.argmax(
+            [computed[f"learn@tree-4-0@importance_sampling@{p}@tune"]["mean_gain"].mean() for p in range(4)]
+        )
+    )
+    theirs = computed[f"learn@tree-4-0@importance_sampling@{best}@test"]["mean_gain"]
+    assert (
+        len(none) == 4
+        and gap["value"] == pytest.approx(np.mean(judged - theirs), abs=1e-12)
+        and 0 < gap["p"] <= 1
+    )
+    assert not select(found, learner="importance_sampling", against="importance_sampling")
 
 
 def test_a_match_keeps_its_budget_on_the_tuning_seeds(computed: dict[str, Any]) -> None:

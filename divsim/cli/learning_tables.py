@@ -52,7 +52,7 @@ def _print_matched(console: Console, config: Config, condition: Condition, rows:
             learner,
             _percent(select(tuned, quantity="mean_gain")),
             *map(_percent, budgets),
-            _interval(select(tuned, quantity="mean_gain_difference")),
+            _interval(select(tuned, quantity="mean_gain_difference", against="importance_sampling")),
             _percent(select(tuned, quantity="drop")),
             _fell(select(found, table="tries", learner=learner, quantity="collapsed")),
         )

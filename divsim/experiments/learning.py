@@ -27,8 +27,12 @@ PHASES: dict[str, Callable[[Config], int]] = {
 }
 """Which seeds: on the first a setting is chosen, on the others it is judged."""
 
-REFERENCE = {"kl": "importance_sampling", "tuned": "importance_sampling", "drop": "ppo_clip"}
-"""What others are compared with under each kind of match: no mask, or the field's first one."""
+REFERENCES = {
+    "tuned": ("importance_sampling", "dppo_full_kl"),
+    "kl": ("importance_sampling", "dppo_full_kl"),
+    "drop": ("ppo_clip", "dppo_full_kl"),
+}
+"""What others are compared with under each kind of match: no mask or the field's first one, and DPPO."""
 
 COLLAPSE = 0.5
 """Of the best gain so far: a run that loses more, and does not come back, has collapsed."""
@@ -214,9 +218,10 @@ def _matched_rows(
         for learner, arrays in entered.items():
             for name in ("mean_gain", "final_gain", "kl", "drop"):
                 yield from _mean_row(arrays[name], learner=learner, quantity=name, **key)
-            if REFERENCE[kind] in entered and learner != REFERENCE[kind]:
-                gap = arrays["mean_gain"] - entered[REFERENCE[kind]]["mean_gain"]
-                yield _difference(gap, learner, REFERENCE[kind], key)
+            for reference in REFERENCES[kind]:
+                if reference in entered and learner != reference:
+                    gap = arrays["mean_gain"] - entered[reference]["mean_gain"]
+                    yield _difference(gap, learner, reference, key)
 
 
 def _difference(gap: NDArray[np.float64], learner: str, reference: str, key: Key) -> Row:

@@ -102,7 +102,7 @@ def power_gap(order: float, log_mu: Array, log_pi: Array) -> Array:
 
 
 def _finite(log_prob: Array) -> Array:
-    """log 0 as half the lowest finite number: (..., C) -> (..., C), so that no difference or sum overflows."""
+    """log 0 as half the lowest finite: (..., C) -> (..., C), so that no sum or difference overflows."""
     xp = namespace(log_prob)
     return xp.maximum(log_prob, xp.full_like(log_prob, xp.finfo(log_prob.dtype).min / 2))
 
