@@ -9,7 +9,6 @@ need whole policies), and sequence statistics.
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from . import _checks as checks
 from ._array import Array, append, fill_at, largest, namespace, take
@@ -55,12 +54,12 @@ class View:
     log_mu_error: float = 0.0
     is_response: Array | None = None
 
-    @cached_property
+    @property
     def log_mu_k(self) -> Array:
         """(...) behaviour log-probability of the sampled token, nats."""
         return take(self.log_mu, self.cell_k)
 
-    @cached_property
+    @property
     def log_pi_k(self) -> Array:
         """(...) training log-probability of the sampled token, nats."""
         return take(self.log_pi, self.cell_k)
