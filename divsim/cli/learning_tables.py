@@ -20,6 +20,7 @@ def print_learning(console: Console, config: Config, rows: Sequence[Row]) -> Non
     console.print(f"[dim]{MATCHED_LEGEND}[/]\n")
     _print_step(console, config, rows)
     console.print(f"[dim]{STEP_LEGEND}[/]")
+    _print_overshoot(console, config, rows)
 
 
 MATCHED_LEGEND = (
@@ -88,6 +89,19 @@ def _print_step(console: Console, config: Config, rows: Sequence[Row]) -> None:
             _pooled(select(found, quantity="return_above")),
         )
     console.print(made)
+
+
+def _print_overshoot(console: Console, config: Config, rows: Sequence[Row]) -> None:
+    """How far beyond its target an exact algorithm goes, for those whose radius is a target of KL."""
+    found = select(rows, table="tries", quantity="overshoot")
+    if found:
+        made = table("Overshoot", ("learner",), config.environments)
+        for learner in dict.fromkeys(row["learner"] for row in found):
+            own = select(found, learner=learner)
+            worst = [max(row["value"] for row in select(own, environment=e)) for e in config.environments]
+            made.add_row(learner, *(f"{value:.2f}" for value in worst))
+        console.print(made)
+        console.print("[dim]Largest KL of a step over the KL it aimed at, mean over seeds, the worst try.[/]")
 
 
 def _pooled(found: Sequence[Row]) -> str:
