@@ -44,6 +44,14 @@ class Setting:
         return f"rate {self.rate:g}, radius {self.scale:g}"
 
 
+SEEING_TOP_K = tuple(
+    rule
+    for rule in RULES
+    if rule.startswith(("dppo_top_k", "predictive_", "certified")) and "_full_" not in rule
+)
+"""Rules to which it matters how much the engine shows; all others are given a full view, which is cheaper."""
+
+
 def radii(rule: str) -> dict[str, float]:
     """The default radii of a rule, by their names.
 
@@ -102,7 +110,8 @@ def run_learner(
         minibatches=condition.minibatches,
         passes=config.passes,
         advantage=advantage,
-        k=None if "_full_" in learner else condition.k or None,
+        k=(condition.k or None) if learner in SEEING_TOP_K else None,
+        bracket=learner == "certified",
         engine_noise=config.engine_noise,
     )
     return learn(place, recipe, rngs, watch)

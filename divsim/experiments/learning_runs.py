@@ -7,20 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from divsim.formulas import RULES
 from divsim.tabular.environments import BANDITS, PROCESSES
 from divsim.tabular.rollouts import ESTIMATORS
 
 from . import frontier, learning
 from .checks import require_known, require_positive, require_seed
-from .learners import LEARNERS
+from .learners import LEARNERS, SEEING_TOP_K
 from .learning_config import Config
 from .rows import Row
 from .runs import Arrays
 
-SAME_WHEN_NOTHING_IS_HIDDEN = tuple(
-    name for name in RULES if name.startswith(("predictive_", "dppo_top_k")) and "_full_" not in name
-)
+SAME_WHEN_NOTHING_IS_HIDDEN = tuple(rule for rule in SEEING_TOP_K if rule != "certified")
 """Rules that equal their full version where the engine shows every action, as in the small processes."""
 SAME_MASK = ("band_kl", "band_tv")
 """Rules whose mask is that of a binary divergence at the same radius; only the surrogate's value differs."""

@@ -37,6 +37,7 @@ class Recipe:
       passes: over a rollout.
       advantage: a key of `ESTIMATORS`.
       k: tokens of mu that the engine shows; None for all.
+      bracket: whether the view of K tokens brackets what is hidden, for rules that certify.
       engine_noise: standard deviation of the engine's error on every logit, nats; drawn anew each rollout.
     """
 
@@ -48,6 +49,7 @@ class Recipe:
     passes: int = 1
     advantage: str = "exact"
     k: int | None = None
+    bracket: bool = False
     engine_noise: float = 0.0
 
 
@@ -155,7 +157,7 @@ def view_of(recipe: Recipe, tokens: Tokens, policy: Floats) -> View:
     log_mu, log_pi = tokens.log_mu[rows, tokens.state], policy[rows, tokens.state]
     if recipe.k is None or recipe.k >= policy.shape[-1]:
         return View.full(log_mu, log_pi, tokens.action, check=False)
-    return View.top_k(log_mu, log_pi, tokens.action, recipe.k, bracket=True, check=False)
+    return View.top_k(log_mu, log_pi, tokens.action, recipe.k, bracket=recipe.bracket, check=False)
 
 
 def _update(recipe: Recipe, tokens: Tokens, policy: Floats) -> tuple[View, Decision, Floats]:
