@@ -93,4 +93,4 @@ def test_a_share_without_any_event_still_has_an_upper_end() -> None:
     clusters = draw_clusters(np.repeat(np.arange(5), 20))
     found = share(clusters, np.zeros(100, dtype=np.bool_), np.ones(100, dtype=np.bool_))
     assert found.value == found.low == 0.0
-    assert found.high == pytest.approx(1 - 0.025 ** (1 / 100))  # Clopper-Pearson
+    assert found.high == pytest.approx(1 - 0.025 ** (1 / found.clusters))  # Clopper-Pearson of the clusters

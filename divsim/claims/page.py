@@ -16,8 +16,8 @@ INTRODUCTION = """\
 
 Each entry is a claim as a reader meets it, with what is measured or proven, and a verdict. Some are
 stated in a paper, some are how a paper is often read, some are variants of ours; the source says which.
-The settings and the rule of decision of a measurement were fixed before its run; the verdict is
-computed from a 95 % interval.
+The settings and the rule of decision of a measurement were fixed before its run, but for cases that
+are marked as added later; the verdict is computed from a 95 % interval.
 
 | verdict | meaning |
 |---|---|

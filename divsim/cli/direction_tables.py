@@ -95,7 +95,8 @@ def _print_batch(console: Console, config: Any, rows: Sequence[Row], region: str
         "[dim]risk difference: P(KL rises | said outward) - P(KL rises | said inward), the same update for "
         "all tests. own: a token's step alone, on its own KL; marginal: the update with it minus without it, "
         "on its own KL, and (marg. total) on the KL of all far tokens; whole: the whole update, on its own "
-        f"KL. {config.seeds} seeds; p by flipping the signs of their differences.[/]"
+        f"KL. {config.seeds} seeds; c_k - ratio: the mean of the seeds' own differences, where the columns "
+        "pool all tokens; p by flipping the signs of the differences.[/]"
     )
 
 

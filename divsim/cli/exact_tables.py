@@ -87,7 +87,7 @@ def print_real(console: Console, question: str, rows: Sequence[Row]) -> None:
         _print_real_tails(console, rows)
     console.print(
         "[dim]bf16, fp8, fp32: the engine; base: the trainer has its weights, stale: it is six steps on. "
-        "Intervals resample prompts; the signs of tokens with |c_k| below 1e-6 are noise and not counted.[/]"
+        "Intervals resample prompts; tokens with |c_k| or |pi_k - mu_k| below 1e-6 have no sign to count.[/]"
     )
 
 

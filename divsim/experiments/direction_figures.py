@@ -116,9 +116,14 @@ def accuracy_by_step(config: Config, rows: Sequence[Row], mismatch: str) -> "Fig
     return figure
 
 
+OUTLINED: dict[str, Any] = {"linestyle": "--", "linewidth": 1.2, "markerfacecolor": "none", "markersize": 9}
+"""Of a curve that coincides with another, which must be seen through it."""
+
+
 def _curves(panel: "Axes", unit: str, found: Sequence[Row]) -> None:
-    for test in ("ratio", "forward_kl/full", "own_rate"):
-        _curve(panel, unit, select(found, test=test, quantity="accuracy"), LOOKS[test])
+    for test, look in (LOOKS | {"own_rate": LOOKS["own_rate"] | OUTLINED}).items():
+        if test != "whole_rate":
+            _curve(panel, unit, select(found, test=test, quantity="accuracy"), look)
     always = {"color": "0.45", "linestyle": ":", "label": "“always outward”"}
     _curve(panel, unit, select(found, quantity="base_rate"), always)
     panel.set(xscale="log", ylim=(0.35, 1.03))
@@ -126,7 +131,7 @@ def _curves(panel: "Axes", unit: str, found: Sequence[Row]) -> None:
 
 def _curve(panel: "Axes", unit: str, found: Sequence[Row], look: Mapping[str, Any]) -> None:
     points = sorted((float(row[unit]), row["value"]) for row in found if unit in row)
-    panel.plot(*zip(*points, strict=True), markersize=5, **look)
+    panel.plot(*zip(*points, strict=True), **({"markersize": 5} | dict(look)))
 
 
 def _legend(figure: "Figure", axes: "Iterable[Axes]", columns: int) -> None:

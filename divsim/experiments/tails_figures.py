@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 LOOKS: dict[str, dict[str, Any]] = {
     "aggregated": {"color": OKABE_ITO["vermilion"], "marker": "s"},
-    "uniform": {"color": OKABE_ITO["blue"], "marker": "o"},
+    "uniform": {"color": OKABE_ITO["blue"], "marker": "o", "linewidth": 5, "markersize": 9, "alpha": 0.45},
     "proportional": {"color": OKABE_ITO["green"], "marker": "^"},
     "zero": {"color": "0.45", "marker": "D", "linestyle": "--"},
 }
@@ -80,4 +80,4 @@ def _by_tail(panel: "Axes", found: Sequence[Row], quantity: str) -> None:
 def _curve(panel: "Axes", found: Sequence[Row], **look: Any) -> None:
     values: Mapping[int, float] = {row["k"]: row["value"] for row in found}
     sizes = sorted(values)
-    panel.plot(sizes, [values[k] for k in sizes], markersize=5, **look)
+    panel.plot(sizes, [values[k] for k in sizes], **({"markersize": 5} | look))
