@@ -61,7 +61,9 @@ def _print_matched(console: Console, config: Config, condition: Condition, rows:
 
 
 def _percent(found: Sequence[Row]) -> str:
-    return f"{100 * found[0]['value']:.1f}" if found and found[0]["value"] is not None else "·"
+    if not found or found[0]["value"] is None:
+        return "·"
+    return f"{round(100 * found[0]['value'], 1) + 0.0:.1f}"  # no minus before a rounding of 0
 
 
 def _interval(found: Sequence[Row]) -> str:
@@ -99,7 +101,7 @@ def _print_overshoot(console: Console, config: Config, rows: Sequence[Row]) -> N
         for learner in dict.fromkeys(row["learner"] for row in found):
             own = select(found, learner=learner)
             worst = [max(row["value"] for row in select(own, environment=e)) for e in config.environments]
-            made.add_row(learner, *(f"{value:.2f}" for value in worst))
+            made.add_row(learner, *(f"{value:.2f}" if value < 1000 else "> 1000" for value in worst))
         console.print(made)
         console.print("[dim]Largest KL of a step over the KL it aimed at, mean over seeds, the worst try.[/]")
 

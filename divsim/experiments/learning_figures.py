@@ -38,14 +38,14 @@ EXACT: dict[str, dict[str, Any]] = {"trpo": {"color": "black", "label": "exact t
 
 def figures(config: Config, rows: Sequence[Row]) -> "dict[str, Figure]":
     """The figures of a run by name."""
-    return {name: _panels(config, rows, draw, title) for name, (draw, title) in FIGURES.items()}
+    return {name: _panels(config, rows, *what) for name, what in FIGURES.items()}
 
 
-def _panels(config: Config, rows: Sequence[Row], draw: Any, title: str) -> "Figure":
+def _panels(config: Config, rows: Sequence[Row], draw: Any, title: str, across: str) -> "Figure":
     from matplotlib.figure import Figure
 
     shown = conditions(config)[:4]
-    columns = min(len(shown), 2)
+    columns = len(shown) if len(shown) <= 3 else 2
     lines = -(-len(shown) // columns)
     with style():
         figure = Figure(figsize=(WIDTH, 1.2 + 3.0 * lines), layout="constrained")
@@ -55,6 +55,11 @@ def _panels(config: Config, rows: Sequence[Row], draw: Any, title: str) -> "Figu
         for axis, condition in zip(axes, shown, strict=False):
             draw(axis, condition, [row for row in rows if row.get("environment") == condition.environment])
             axis.set_title(condition.environment, loc="left")
+        for place, axis in enumerate(axes):
+            if place % columns:
+                axis.set_ylabel("")
+            if columns < 3 or place == 1:
+                axis.set_xlabel(across)
         found: dict[str, Any] = {}
         for axis in axes:
             found |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
@@ -90,7 +95,6 @@ def _yardstick(axis: "Axes", condition: Condition, rows: Sequence[Row]) -> None:
     axis.set_xscale("log")
     axis.set_xlim(1e-3, 3)
     axis.set_ylim(-0.1, 1.1)
-    axis.set_xlabel("KL(mu ‖ pi), nats, mean over states")
     axis.set_ylabel("E_pi[A] / that of greedy")
 
 
@@ -108,7 +112,6 @@ def _along(axis: "Axes", condition: Condition, rows: Sequence[Row]) -> None:
             axis.axhline(THRESHOLDS[learner], color=look["color"], linewidth=1, linestyle=(0, (1, 3)))
     axis.set_yscale("log")
     axis.set_ylim(1e-3, 30)
-    axis.set_xlabel("minibatch of the rollout")
     axis.set_ylabel("KL(mu ‖ pi), nats, mean over states")
 
 
@@ -135,13 +138,24 @@ def _learned(axis: "Axes", condition: Condition, rows: Sequence[Row]) -> None:
     axis.set_xscale("log")
     axis.minorticks_off()
     axis.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
-    axis.set_xlabel("budget: KL at the end of a rollout, nats")
     axis.set_ylabel("share of the best gain")
 
 
 FIGURES = {
-    "yardstick": (_yardstick, "One rollout of many minibatches against the best step of the same KL"),
-    "along": (_along, "A mask is not a constraint: KL along the minibatches of a rollout, the mask on"),
-    "learned": (_learned, "What is learned within a budget of KL, settings tuned on other seeds"),
+    "yardstick": (
+        _yardstick,
+        "One rollout of many minibatches against the best step of the same KL",
+        "KL(mu ‖ pi), nats, mean over states",
+    ),
+    "along": (
+        _along,
+        "A mask is not a constraint: KL along the minibatches of a rollout, the mask on",
+        "minibatch of the rollout",
+    ),
+    "learned": (
+        _learned,
+        "What is learned within a budget of KL, settings tuned on other seeds",
+        "budget: KL(mu ‖ pi) at the end of a rollout, nats",
+    ),
 }
-"""Name -> what is drawn in the panel of a condition, and the title."""
+"""Name -> what is drawn in the panel of a condition, the title, and what the x-axes show."""
