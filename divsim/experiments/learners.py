@@ -29,7 +29,7 @@ class Setting:
 
     Attributes:
       rate: multiplies the learning rate of the environment.
-      scale: multiplies the rule's default radii; of an exact algorithm, its default radius.
+      scale: multiplies the radii of a rule, or of an exact algorithm.
 
     >>> Setting(0.25, 3.0).name
     'rate 0.25, radius 3'
@@ -52,21 +52,27 @@ SEEING_TOP_K = tuple(
 """Rules to which it matters how much the engine shows; all others are given a full view, which is cheaper."""
 
 
-def radii(rule: str) -> dict[str, float]:
-    """The default radii of a rule, by their names.
+COMMON = {"_kl": 0.1, "_tv": 0.15, "certified": 0.1}
+"""Radii that rules of one divergence share, whatever their defaults: else the wider default would be tried."""
 
-    >>> radii("clip_higher")
-    {'eps_low': 0.2, 'eps_high': 0.28}
+
+def radii(rule: str) -> dict[str, float]:
+    """The radii of a rule that are multiplied, by their names.
+
+    >>> radii("clip_higher"), radii("dppo_full_kl") == radii("predictive_full_kl")
+    ({'eps_low': 0.2, 'eps_high': 0.28}, True)
     """
     known = inspect.signature(RULES[rule]).parameters
-    return {name: float(known[name].default) for name in RADII if name in known}
+    found = {name: float(known[name].default) for name in RADII if name in known}
+    shared = [radius for ending, radius in COMMON.items() if rule.endswith(ending)]
+    return found | {"delta": shared[0]} if shared else found
 
 
 def scaled_rule(rule: str, scale: float) -> Rule:
     """The rule with all its radii multiplied.
 
-    >>> scaled_rule("drpo", 2.0).name
-    'drpo(0.3)'
+    >>> scaled_rule("drpo", 2.0).name, scaled_rule("dppo_full_kl", 3.0).name
+    ('drpo(0.3)', 'dppo(forward_kl, full, 0.3)')
     """
     return make_rule(rule, **{name: scale * radius for name, radius in radii(rule).items()})
 

@@ -38,7 +38,7 @@ class Config:
       environments: keys of `ENVIRONMENTS`.
       learners: keys of `LEARNERS`.
       rates: factors of the environment's learning rate.
-      scales: factors of a rule's default radii.
+      scales: factors of a rule's radii.
       minibatches: of each pass over a rollout; every number is a condition of its own.
       ks: tokens of mu that the engine shows, 0 for all; every number is a condition, none what is usual.
       rollouts, episodes, passes: see `Recipe`.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .learners import radii
 from .learning_config import Condition, Config, conditions
 from .rows import Row, select
 from .style import OKABE_ITO, WIDTH, style
@@ -115,8 +116,8 @@ def _along(axis: "Axes", condition: Condition, rows: Sequence[Row]) -> None:
     axis.set_ylabel("KL(mu ‖ pi), nats, mean over states")
 
 
-THRESHOLDS = {"dppo_full_kl": 0.05, "predictive_full_kl": 0.15}
-"""Default radii in nats: dotted lines, beyond which the rule may drop a token."""
+THRESHOLDS = {learner: radii(learner)["delta"] for learner in ("dppo_full_kl", "predictive_full_kl")}
+"""Radii in nats: dotted lines, beyond which the rule may drop a token."""
 
 
 def _learned(axis: "Axes", condition: Condition, rows: Sequence[Row]) -> None:

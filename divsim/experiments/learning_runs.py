@@ -77,7 +77,7 @@ def check(config: Config) -> None:
     for k in config.ks:
         require_positive("k", k, "it counts the actions that the engine shows")
     for delta in (*config.scales, *config.rates):
-        require_positive("delta", delta, "it multiplies the default radii of the rules")
+        require_positive("delta", delta, "it multiplies the radii of the rules")
     if not 0 <= config.engine_noise < float("inf"):
         raise ValueError(f"noise must be a finite number >= 0, got {config.engine_noise}; it is in nats")
     require_seed(config.seed)
