@@ -13,7 +13,7 @@ from divsim.experiments.bootstrap import draw_clusters, quantiles, ratio, risk_d
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_interval_of_a_share_is_near_the_linearised_one(seed: int) -> None:
-    """With 200 clusters both are normal; 500 resamples leave 5 % of noise in an end: three sd are allowed."""
+    """With 200 clusters both are normal; 10,000 resamples leave 1.4 % of noise in an end, and skewness 3 %."""
     rng = np.random.default_rng(seed)
     names = np.repeat(np.arange(200), rng.integers(5, 40, 200))
     event = rng.random(len(names)) < rng.beta(2, 3, 200)[names]
@@ -22,7 +22,7 @@ def test_the_interval_of_a_share_is_near_the_linearised_one(seed: int) -> None:
     theirs = statistics.share(np.bincount(names, event), np.bincount(names))
     assert ours.value == theirs.value == np.mean(event) and ours.clusters == 200
     for mine, other in ((ours.low, theirs.low), (ours.high, theirs.high)):
-        assert mine - ours.value == pytest.approx(other - ours.value, rel=0.15)
+        assert mine - ours.value == pytest.approx(other - ours.value, rel=0.06)
     naive = 1.96 * math.sqrt(ours.value * (1 - ours.value) / len(names))
     assert ours.high - ours.value > 1.5 * naive  # tokens of a cluster are alike
 

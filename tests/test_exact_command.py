@@ -140,6 +140,25 @@ def test_tails_prints_its_table_and_does_not_depend_on_processes(
     assert one == two and one["rows"]
 
 
+def test_a_vocabulary_below_some_of_the_presets_k_leaves_them_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("tails", "--world", "flat", "--vocab", 20, "--seeds", 2, "--out", "here") == 0
+    assert "What K = 8 forgets" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "here" / "results.json").read_text())["rows"]
+    assert {row["k"] for row in rows if "k" in row} == {1, 5, 8}
+
+
+def test_one_radius_has_one_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("direction", *SMALL, "--delta", 0.1, "--out", "here") == 0
+    heading = next(line for line in capsys.readouterr().out.splitlines() if "mean KL" in line)
+    assert heading.split() == ["mismatch", "mean", "KL", ">0.1", "disagree", ">0.1", "s*"]
+
+
 LEARN = ("--rules", "importance_sampling", "ppo_clip", "trpo", "--seeds", 3, "--rollouts", 3, "--delta", 1.0)
 
 

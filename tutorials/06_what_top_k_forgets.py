@@ -155,10 +155,11 @@ print("\n3. THREE KINDS OF POSITION")
 print(f"   signs that turn, {TOKENS} tokens, V = {VOCAB}; the ratio test turns as many as it disputes")
 flips: dict[tuple[str, int, str], float] = {}
 missed: dict[tuple[str, int], float] = {}
+disputed: dict[str, float] = {}
 for kind in POSITIONS:
     pair, action, c = positions(kind)
-    disputed = np.mean((at_action(pair.log_pi, action) - at_action(pair.log_mu, action)) * c < 0)
-    print(f"\n   {kind:10} ratio test {percent(disputed)}")
+    disputed[kind] = float(np.mean((at_action(pair.log_pi, action) - at_action(pair.log_mu, action)) * c < 0))
+    print(f"\n   {kind:10} ratio test {percent(disputed[kind])}")
     print("       K  " + "".join(f"{name:>14}" for name in ESTIMATORS) + "    KL missed")
     kl = FORWARD_KL.measure(pair.log_mu, pair.log_pi)
     for k in SIZES:
@@ -172,6 +173,7 @@ for kind in POSITIONS:
 assert max(flips["peaked", 20, name] for name in ESTIMATORS) < 0.002
 assert flips["flat", 20, "aggregated"] > 0.2 > 0.05 > flips["flat", 20, "uniform"]
 assert flips["unrelated", 20, "aggregated"] < flips["unrelated", 20, "uniform"]
+assert flips["unrelated", 20, "zero"] > disputed["unrelated"] > flips["unrelated", 20, "uniform"] > 0.09
 assert missed["peaked", 20] < 0.05 and missed["flat", 20] > 0.3
 
 # %% [markdown]
@@ -212,7 +214,6 @@ for words, (low, high) in bins.items():
 assert real["> .99"]["aggregated"] < 0.02 and real["< .5"]["aggregated"] > 0.3
 assert max(real[words]["uniform"] for words in bins) < 0.05
 assert real[".5 to .9"]["aggregated"] > real[".5 to .9"]["ratio"]  # worse than the test it is to replace
-assert flips["unrelated", 20, "zero"] > 0.1
 
 # %% [markdown]
 # ## 4. What no estimator can know
@@ -302,11 +303,12 @@ assert lies == sorted(lies) and lies[-1] > 0.05
 #
 # ## 6. What to take along
 #
-# 1. Where the top 20 hold more than 99 % of $\mu$, any estimator will do. Where they hold less than .9 of it
-#    and $\pi$ is still like $\mu$, as on the recorded tokens, *aggregated* turns more signs than the ratio
-#    test that it is to replace (a third and more below .5), and *uniform*, *zero* or *proportional* should be
-#    taken. For unrelated policies it is the other way round, and there *zero* turns as many signs as the
-#    ratio test, *uniform* hardly fewer.
+# 1. Where the top 20 hold more than 90 % of $\mu$, any estimator will do. Where they hold less and $\pi$ is
+#    still like $\mu$, as on the recorded tokens, *aggregated* turns more signs than the ratio test that it is
+#    to replace: between .5 and .9, where most of these tokens lie, 22 against 19 %, below .5 more than half.
+#    There take *uniform*, *zero* or *proportional*. For unrelated policies it is the other way round:
+#    *aggregated* is best, and *zero* turns more signs than the ratio test (12 against 10 %), *uniform* hardly
+#    fewer.
 # 2. At flat positions the larger loss is the *distance*: the coarse KL misses half of it, so "inside the
 #    trust region" is not proven by a top-K record.
 # 3. If a mask must not drop an update that leads inward, let it drop only where the sign is certified, with

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from divsim.experiments.rows import Row
 
-from .records import Claim, Ledger, Measurement, Proof, Topic
+from .records import Claim, Decision, Ledger, Measurement, Proof, Topic
 
 MARK = "<!-- Written by `divsim claims --write`. Edit claims/*.toml instead. -->"
 """The first line of a page; a file without it is not overwritten."""
@@ -16,8 +18,8 @@ INTRODUCTION = """\
 
 Each entry is a claim as a reader meets it, with what is measured or proven, and a verdict. Some are
 stated in a paper, some are how a paper is often read, some are variants of ours; the source says which.
-The settings and the rule of decision of a measurement were fixed before its run, but for cases that
-are marked as added later; the verdict is computed from a 95 % interval.
+The settings and the rule of decision of a measurement were fixed before its run; cases that are marked
+as added later were added after the result was seen. The verdict is computed from a 95 % interval.
 
 | verdict | meaning |
 |---|---|
@@ -35,8 +37,8 @@ noise*: .5 nats on every logit; *engine noise*: heavy-tailed, of the size that e
 recorded from a 135M-parameter model. `s*`: the size of a token's own step at which KL is back where it
 was, on the side on which it falls first; the unit of steps on both sides. *Clusters*: independent
 seeds, or prompts, that have such tokens; intervals are Student's over clusters, for real tokens a
-bootstrap over prompts, for shares of 0 or 1 exact; *p*: two-sided, by flipping the signs of the
-clusters' differences.
+bootstrap over prompts, for shares of 0 or 1 exact (of real tokens with every prompt counted once); *p*:
+two-sided, by flipping the signs of the clusters' differences.
 
 A verdict speaks of the case in its row: these distributions, these steps. It does not say that a mask
 trains a network better. `divsim claims` prints this list in short; `divsim claims --check
@@ -71,20 +73,40 @@ def _case(ledger: Ledger, claim: Claim, evidence: Measurement | Proof) -> tuple[
     if row is None:
         return evidence.case, verdict, "", "", "", "", ""
     p = "" if row["p"] is None else f"{row['p']:.2g}"
-    return evidence.case, verdict, "", interval(row), f"{row['tokens']:,}", str(row["seeds"]), p
+    return (
+        evidence.case,
+        verdict,
+        "",
+        interval(row, claim.decision),
+        f"{row['tokens']:,}",
+        str(row["seeds"]),
+        p,
+    )
 
 
-def interval(row: Row) -> str:
-    """A value and its interval, such as `0.12 [0.1, 0.14]`.
+def interval(row: Row, decision: Decision | None = None) -> str:
+    """A value and its interval, such as `0.12 [0.1, 0.14]`, each number on the side of the decision it is on.
 
     >>> interval({"value": 0.125, "low": None, "high": None})
     '0.125 (no interval)'
+    >>> interval({"value": 0.9, "low": 0.8, "high": 0.94996}, Decision("above", 0.95))
+    '0.9 [0.8, 0.94996]'
     """
+    edges = decision.edges if decision else ()
     if row["value"] is None:
         return "no value"
     if row["low"] is None or row["high"] is None:
-        return f"{row['value']:.3g} (no interval)"
-    return f"{row['value']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+        return f"{_number(row['value'], edges)} (no interval)"
+    value, low, high = (_number(row[name], edges) for name in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def _number(x: float, edges: Sequence[float]) -> str:
+    """Three significant digits, or as many more as keep it on its side of every edge."""
+    texts = (f"{x:.{digits}g}" for digits in range(3, 18))
+    return next(
+        text for text in texts if all(np.sign(float(text) - edge) == np.sign(x - edge) for edge in edges)
+    )
 
 
 def summary(ledger: Ledger, claim: Claim) -> str:
@@ -94,7 +116,7 @@ def summary(ledger: Ledger, claim: Claim) -> str:
         if isinstance(evidence, Proof):
             return f"theorem {evidence.theorem}"
         row = ledger.row(evidence)
-        return "" if row is None else interval(row)
+        return "" if row is None else interval(row, claim.decision)
     verdicts = [ledger.verdict(claim, evidence) for evidence in claim.evidence]
     return ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts))
 

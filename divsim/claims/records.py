@@ -64,6 +64,13 @@ class Decision:
             inside, outside = floor <= low and high <= ceiling, high < floor or low > ceiling
         return "holds" if inside else "does not hold" if outside else "undecided"
 
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The numbers at which the verdict of an end of an interval changes."""
+        if self.holds == "equal":
+            return self.threshold - self.margin, self.threshold + self.margin
+        return (self.threshold,)
+
     def __str__(self) -> str:
         if self.holds == "equal":
             within = f"within {self.margin:g} of {self.threshold:g}"

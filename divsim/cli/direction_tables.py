@@ -38,15 +38,16 @@ def print_direction(console: Console, config: Any, rows: Sequence[Row], rules: S
 
 
 def _print_mismatches(console: Console, config: Any, rows: Sequence[Row]) -> None:
-    low, high = (f"{delta:g}" for delta in (min(config.deltas), max(config.deltas)))
-    right = ("mean KL", f">{low}", f">{high}", "disagree", f">{low}", f">{high}", "s*")
+    shown = dict.fromkeys(f"{delta:g}" for delta in (min(config.deltas), max(config.deltas)))
+    beyond = [f">{delta}" for delta in shown]
+    right = ("mean KL", *beyond, "disagree", *beyond, "s*")
     tokens = f"{config.seeds * config.tokens:,} tokens a row"
     title = f"How mu and pi come apart: {config.world}, V = {config.vocab:,}, {tokens}"
     made = table(title, ("mismatch",), right)
     for mismatch in config.mismatches:
         found = select(rows, mismatch=mismatch, world=config.world)
-        shares = [percent(select(found, table="mismatch", quantity=f"far_{delta}")) for delta in (low, high)]
-        regions = ("all", f"far_{low}", f"far_{high}")
+        shares = [percent(select(found, table="mismatch", quantity=f"far_{delta}")) for delta in shown]
+        regions = ("all", *(f"far_{delta}" for delta in shown))
         differ = [percent(select(found, table="disagreement", region=region)) for region in regions]
         kl = select(found, table="mismatch", quantity="mean_kl")[0]["value"]
         flip = select(found, table="flip_step", geometry="euclidean", quantity="median")[0]["value"]
@@ -54,7 +55,7 @@ def _print_mismatches(console: Console, config: Any, rows: Sequence[Row]) -> Non
         made.add_row(mismatch, f"{kl:.4f}", *shares, *differ, size)
     console.print(made)
     console.print(
-        f"[dim]>{low}: tokens with a KL above it, per cent; disagree: ratio test and c_k point to opposite "
+        f"[dim]{beyond[0]}: tokens with a KL above it, per cent; disagree: ratio test and c_k point to opposite "
         "sides, per cent of all tokens and of those; s*: median size of the step on a token, along the plain "
         "gradient, at which KL is back where it was.[/]\n"
     )

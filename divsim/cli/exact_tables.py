@@ -51,7 +51,8 @@ def percent(found: Sequence[Row]) -> str:
 
 def print_tails(console: Console, config: Any, rows: Sequence[Row]) -> None:
     """Sign flips, certified signs and missed divergence of every cell, at one K."""
-    k = config.certificate_size if config.certificate_size in config.sizes else max(config.sizes)
+    sizes = {row["k"] for row in select(rows, table="estimators", quantity="certified_share")}
+    k = config.certificate_size if config.certificate_size in sizes else max(sizes)
     right = ("V", "tokens", "ratio", *TAILS.values(), "cert", "miss")
     made = table(f"What K = {k} forgets, per cent of tokens", ("world", "mismatch"), right)
     for pairs in config.pairs:

@@ -53,7 +53,7 @@ SEEING_TOP_K = tuple(
 
 
 COMMON = {"_kl": 0.1, "_tv": 0.15, "certified": 0.1}
-"""Radii that rules of one divergence share, whatever their defaults: else the wider default would be tried."""
+"""Radii that rules of one divergence share, whatever their defaults, so that none is tried wider."""
 
 
 def radii(rule: str) -> dict[str, float]:
