@@ -11,6 +11,7 @@ import pytest
 
 from divsim import formulas
 from divsim.tabular import (
+    horizon,
     verify_directions,
     verify_finite_step,
     verify_geometry,
@@ -158,12 +159,10 @@ MUTANTS = (
     Mutant("T11", verify_geometry, "finite_change", scaled(formulas.finite_change, 2.0), "2 e TV"),
     Mutant("T12", verify_horizon, "surrogate_error", scaled(surrogate_error, 0.99), "L' - Delta"),
     Mutant("T12", verify_horizon, "expected_advantage", scaled(formulas.expected_advantage, 0.99), "worlds"),
-    Mutant(
-        "T12", verify_horizon, "expected_advantage", scaled(formulas.expected_advantage, 0.99), "sum_t A^mu"
-    ),
-    Mutant("T12", verify_horizon, "horizon_quadratic", scaled(formulas.horizon_quadratic, 0.9), "TV_max^2"),
-    Mutant("T12", verify_horizon, "horizon_coupling", scaled(formulas.horizon_coupling, 0.9), "coupling"),
-    Mutant("T12", verify_horizon, "horizon_adaptive", scaled(formulas.horizon_adaptive, 0.9), "adaptive"),
+    Mutant("T12", horizon, "expected_advantage", scaled(formulas.expected_advantage, 0.99), "sum_t A^mu"),
+    Mutant("T12", horizon, "horizon_quadratic", scaled(formulas.horizon_quadratic, 0.9), "TV_max^2"),
+    Mutant("T12", horizon, "horizon_coupling", scaled(formulas.horizon_coupling, 0.9), "coupling"),
+    Mutant("T12", horizon, "horizon_adaptive", scaled(formulas.horizon_adaptive, 0.9), "adaptive"),
     Mutant("T13", verify_methods, "_gaussian_kl", scaled(verify_methods._gaussian_kl, 2.0), "KL(eta)"),
 )
 
