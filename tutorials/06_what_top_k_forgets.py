@@ -212,6 +212,7 @@ for words, (low, high) in bins.items():
     print(f"   {words:12} {int(here.sum()):10}   {percent(real[words]['ratio'])}  {row}")
 
 assert real["> .99"]["aggregated"] < 0.02 and real["< .5"]["aggregated"] > 0.3
+assert real[".9 to .99"]["aggregated"] < 0.02
 assert max(real[words]["uniform"] for words in bins) < 0.05
 assert real[".5 to .9"]["aggregated"] > real[".5 to .9"]["ratio"]  # worse than the test it is to replace
 
@@ -305,7 +306,7 @@ assert lies == sorted(lies) and lies[-1] > 0.05
 #
 # 1. Where the top 20 hold more than 90 % of $\mu$, any estimator will do. Where they hold less and $\pi$ is
 #    still like $\mu$, as on the recorded tokens, *aggregated* turns more signs than the ratio test that it is
-#    to replace: between .5 and .9, where most of these tokens lie, 22 against 19 %, below .5 more than half.
+#    to replace: between .5 and .9, where nearly half of them lie, 22 against 19 %, below .5 more than half.
 #    There take *uniform*, *zero* or *proportional*. For unrelated policies it is the other way round:
 #    *aggregated* is best, and *zero* turns more signs than the ratio test (12 against 10 %), *uniform* hardly
 #    fewer.

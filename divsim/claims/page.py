@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from divsim.experiments.rows import Row
 
 from .records import Claim, Decision, Ledger, Measurement, Proof, Topic
@@ -101,12 +99,15 @@ def interval(row: Row, decision: Decision | None = None) -> str:
     return f"{value} [{low}, {high}]"
 
 
+def _side(x: float, edge: float) -> int:
+    """Of the edge: 1 above, -1 below, 0 on it."""
+    return (x > edge) - (x < edge)
+
+
 def _number(x: float, edges: Sequence[float]) -> str:
     """Three significant digits, or as many more as keep it on its side of every edge."""
     texts = (f"{x:.{digits}g}" for digits in range(3, 18))
-    return next(
-        text for text in texts if all(np.sign(float(text) - edge) == np.sign(x - edge) for edge in edges)
-    )
+    return next(text for text in texts if all(_side(float(text), edge) == _side(x, edge) for edge in edges))
 
 
 def summary(ledger: Ledger, claim: Claim) -> str:

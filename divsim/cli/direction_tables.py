@@ -55,9 +55,9 @@ def _print_mismatches(console: Console, config: Any, rows: Sequence[Row]) -> Non
         made.add_row(mismatch, f"{kl:.4f}", *shares, *differ, size)
     console.print(made)
     console.print(
-        f"[dim]{beyond[0]}: tokens with a KL above it, per cent; disagree: ratio test and c_k point to opposite "
-        "sides, per cent of all tokens and of those; s*: median size of the step on a token, along the plain "
-        "gradient, at which KL is back where it was.[/]\n"
+        f"[dim]{beyond[0]}: tokens with a KL above it, per cent; disagree: ratio test and c_k point to "
+        "opposite sides, per cent of all tokens and of those; s*: median size of the step on a token, along "
+        "the plain gradient, at which KL is back where it was.[/]\n"
     )
 
 

@@ -37,6 +37,7 @@ from divsim.tabular.policies import PAIR_FAMILIES, Floats, PolicyPair, every_tok
 from .style import OKABE_ITO, WIDTH, command, style
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -173,6 +174,7 @@ def head_changes(features: Floats, log_mu: Floats, log_pi: Floats) -> Floats:
 TESTS = ("c$_k$", "the ratio test")
 COLOURS = (OKABE_ITO["vermilion"], OKABE_ITO["green"])
 TICKS = (0.04, 0.1, 0.2, 0.5, 1.0)  # of d / V
+BOLD, STRONG, WEAK = 3.5, 0.4, 0.18  # width of the median's line, opacities of the bands
 UNRELATED = (90.0, 0.5)  # degrees, and the share of a fair coin
 
 
@@ -182,8 +184,8 @@ def plot(result: Result) -> "Figure":
 
     config = result.config
     with style():
-        figure = Figure(figsize=(WIDTH, 7.6))
-        place = {"left": 0.1, "right": 0.98, "top": 0.83, "bottom": 0.225, "wspace": 0.1, "hspace": 0.14}
+        figure = Figure(figsize=(WIDTH, 7.4))
+        place = {"left": 0.1, "right": 0.98, "top": 0.83, "bottom": 0.2, "wspace": 0.1, "hspace": 0.14}
         axes = figure.subplots(2, 2, sharex=True, sharey="row", gridspec_kw=place)
         measures = ((result.angle, result.free_angle), (result.differ, result.free_differ))
         for row, (headed, free), unrelated in zip(axes, measures, UNRELATED, strict=True):
@@ -191,15 +193,29 @@ def plot(result: Result) -> "Figure":
                 panel.axhline(unrelated, color="0.6", linewidth=1)
                 _draw_bands(panel, config, headed[i, i], COLOURS[i])
                 panel.plot(_share(config), np.median(headed[i, 1 - i], axis=-1), ":", color="black",
-                           label="the same against the other test, median")  # fmt: skip
+                           label="against the other test, median")  # fmt: skip
                 panel.axhline(np.median(free), color="black", linestyle="--",
-                              label="the two tests against each other, median")  # fmt: skip
+                              label="the tests against each other, median")  # fmt: skip
         _label(axes)
         figure.suptitle("What does a head with d features leave of the two tests of direction?")
         figure.text(0.5, 0.905, f"V = {config.vocab}, {config.pairs} pairs of power-law policies, "
                     "independent Gaussian features; tokens sampled from μ", ha="center")  # fmt: skip
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=2)
+        figure.legend(handles=_legend(axes[0, 0]), loc="lower center", ncols=2)
     return figure
+
+
+def _legend(panel: "Axes") -> "list[Artist]":
+    """The bands in grey, as each column has another colour; then the lines that are black in both."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    grey: dict[str, Any] = {"color": "0.35"}
+    bands = (("half of the pairs", STRONG), ("nine pairs in ten", WEAK))
+    return [
+        Line2D([], [], linewidth=BOLD, label="median pair", **grey),
+        *(Patch(alpha=alpha, linewidth=0, label=words, **grey) for words, alpha in bands),
+        *panel.get_legend_handles_labels()[0],
+    ]
 
 
 def _share(config: Config) -> Floats:
@@ -209,9 +225,9 @@ def _share(config: Config) -> Floats:
 def _draw_bands(axes: "Axes", config: Config, values: Floats, colour: str) -> None:
     at = _share(config)
     lowest, low, middle, high, highest = np.percentile(values, PERCENTILES, axis=-1)
-    axes.plot(at, middle, color=colour, linewidth=3.5, label="median pair")
-    axes.fill_between(at, low, high, color=colour, alpha=0.4, linewidth=0, label="half of the pairs")
-    axes.fill_between(at, lowest, highest, color=colour, alpha=0.18, linewidth=0, label="nine in ten")
+    axes.plot(at, middle, color=colour, linewidth=BOLD)
+    axes.fill_between(at, low, high, color=colour, alpha=STRONG, linewidth=0)
+    axes.fill_between(at, lowest, highest, color=colour, alpha=WEAK, linewidth=0)
 
 
 def _label(axes: "NDArray[Any]") -> None:
