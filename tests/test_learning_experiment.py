@@ -57,8 +57,7 @@ def test_rows_have_distinct_keys(found: list[Row]) -> None:
 
 
 def test_a_try_is_the_mean_over_its_seeds(found: list[Row], computed: dict[str, Any]) -> None:
-    place = settings(SMALL, "drpo").index(Setting(4.0, 0.3))
-    arrays = computed[f"learn@tree-4-0@drpo@{place}@test"]
+    arrays = computed["learn@tree-4-0@drpo@4-0.3@test"]
     one = find(
         found, table="tries", environment="tree", learner="drpo", setting="rate 4, radius 0.3", quantity="kl"
     )
@@ -73,10 +72,10 @@ def test_learners_see_the_same_worlds_and_phases_do_not(computed: dict[str, Any]
     ]
     assert starts == [5, 5]
     test, other, tune = (
-        computed[f"learn@tree-4-0@{learner}@0@{phase}"]["along"][:3, 0]
+        computed[f"learn@tree-4-0@{learner}@{settings(SMALL, learner)[1].key}@{phase}"]["along"][:3, 0]
         for learner, phase in (("importance_sampling", "test"), ("ppo_clip", "test"), ("ppo_clip", "tune"))
     )
-    rate = [settings(SMALL, learner)[0].rate for learner in ("importance_sampling", "ppo_clip")]
+    rate = [settings(SMALL, learner)[1].rate for learner in ("importance_sampling", "ppo_clip")]
     assert rate[0] != rate[1] and not np.any(test == tune) and not np.any(other == tune)
 
 
@@ -104,34 +103,26 @@ def test_what_is_chosen_matches_and_gains_most() -> None:
 def test_a_choice_is_made_on_the_tuning_seeds_and_judged_on_others(
     found: list[Row], computed: dict[str, Any]
 ) -> None:
-    names = settings(SMALL, "ppo_clip")
-    tune = [
-        computed[f"learn@tree-4-0@ppo_clip@{place}@tune"]["mean_gain"].mean() for place in range(len(names))
-    ]
-    judged = computed[f"learn@tree-4-0@ppo_clip@{int(np.argmax(tune))}@test"]["mean_gain"]
+    def tuned(learner: str) -> np.ndarray:
+        tries = [setting.key for setting in settings(SMALL, learner)]
+        means = [computed[f"learn@tree-4-0@{learner}@{key}@tune"]["mean_gain"].mean() for key in tries]
+        return np.asarray(
+            computed[f"learn@tree-4-0@{learner}@{tries[int(np.argmax(means))]}@test"]["mean_gain"]
+        )
+
+    judged, theirs = tuned("ppo_clip"), tuned("importance_sampling")
     key = {"table": "matched", "environment": "tree", "learner": "ppo_clip", "match": "tuned"}
     assert find(found, quantity="mean_gain", **key)["value"] == pytest.approx(judged.mean(), rel=1e-12)
     gap = find(found, quantity="mean_gain_difference", against="importance_sampling", **key)
-    none = settings(SMALL, "importance_sampling")
-    best = int(
-        np.argmax(
-            [computed[f"learn@tree-4-0@importance_sampling@{p}@tune"]["mean_gain"].mean() for p in range(4)]
-        )
-    )
-    theirs = computed[f"learn@tree-4-0@importance_sampling@{best}@test"]["mean_gain"]
-    assert (
-        len(none) == 4
-        and gap["value"] == pytest.approx(np.mean(judged - theirs), abs=1e-12)
-        and 0 < gap["p"] <= 1
-    )
+    assert gap["value"] == pytest.approx(np.mean(judged - theirs), abs=1e-12) and 0 < gap["p"] <= 1
     assert not select(found, learner="importance_sampling", against="importance_sampling")
 
 
 def test_a_match_keeps_its_budget_on_the_tuning_seeds(computed: dict[str, Any]) -> None:
     for learner in SMALL.learners:
         tries = {
-            setting: computed[f"learn@tree-4-0@{learner}@{place}@tune"]
-            for place, setting in enumerate(settings(SMALL, learner))
+            setting: computed[f"learn@tree-4-0@{learner}@{setting.key}@tune"]
+            for setting in settings(SMALL, learner)
         }
         chosen = learning.choose(tries, "kl", 0.1)
         assert chosen is None or tries[chosen]["kl"].mean() <= 0.1
@@ -184,6 +175,37 @@ def test_collapse_is_a_loss_for_good(gain: list[float], expected: int | None) ->
     assert np.isnan(when) if expected is None else when == expected
 
 
+def test_all_rules_try_the_same_range_of_rates() -> None:
+    for config in (PRESETS["bandit"]["full"], PRESETS["mdp"]["full"]):
+        for rule in RULES:
+            rates = [setting.rate for setting in settings(config, rule)]
+            assert (min(rates), max(rates)) == (min(config.rates), max(config.rates)), rule
+
+
+def test_a_run_that_ends_below_its_start_has_failed() -> None:
+    arrays = {"collapse": np.array([np.nan, 3.0, np.nan]), "final_gain": np.array([-0.2, 0.3, 0.9])}
+    assert learning.failed(arrays).value == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("setting", "at_an_edge"),
+    [
+        (Setting(1.0, 0.3), True),
+        (Setting(4.0, 0.3), False),
+        (Setting(4.0, 1.0), True),
+        (Setting(16.0, 0.3), True),
+    ],
+)
+def test_a_choice_at_the_edge_is_told(setting: Setting, at_an_edge: bool) -> None:
+    config = replace(SMALL, rates=(1.0, 4.0, 16.0))
+    assert learning.is_at_an_edge(config, "ppo_clip", setting) == at_an_edge
+
+
+def test_kl_along_a_rollout_is_shown_at_one_rate_for_all(found: list[Row]) -> None:
+    shown = {row["setting"].split(",")[0] for row in select(found, table="along") if row["learner"] in RULES}
+    assert shown == {"rate 4"}
+
+
 def test_conditions_sweep_minibatches_and_k() -> None:
     config = replace(SMALL, minibatches=(1, 4), ks=(2, 3))
     assert len(conditions(config)) == 2 * 2 * 2
@@ -212,7 +234,9 @@ def test_presets_are_sound() -> None:
         ({"scales": (-1.0,)}, "delta must be a finite number > 0, got -1.0"),
         ({"ks": (0,)}, "k must be a finite number > 0, got 0"),
         ({"engine_noise": float("nan")}, "noise must be a finite number >= 0"),
-        ({"seeds": 0}, "seeds must be a finite number > 0"),
+        ({"seeds": 1}, "seeds must be from 2 to 10,000, got 1"),
+        ({"seeds": 10**8}, "seeds must be from 2 to 10,000"),
+        ({"ks": (2, 2)}, "k must be one or more distinct values"),
         ({"seed": -1}, "seed must be >= 0"),
     ],
 )

@@ -296,3 +296,13 @@ def test_refusals_name_the_remedy() -> None:
         natural_gradient(problem, 0.0, "mean")
     with pytest.raises(ValueError, match="scope must be one of state, mean"):
         natural_gradient(problem, 0.1, "worst")
+
+
+@pytest.mark.parametrize("log_rare", [-300.0, -690.0, -720.0])
+def test_a_natural_gradient_of_a_policy_that_is_almost_decided_is_finite(log_rare: float) -> None:
+    """The variance of A under mu is as small as the rare action, the step as long as one over its root."""
+    log_mu = np.array([[0.0, log_rare]])
+    problem = Problem(log_mu, np.array([[0.0, 1.0]]), np.array([1.0]))
+    for scope in SCOPES:
+        log_pi = natural_gradient(problem, 3.0, scope)
+        assert np.all(np.isfinite(log_pi)) and np.isclose(np.exp(log_pi).sum(), 1)

@@ -54,7 +54,7 @@ FLAGS = """
       minibatches: of each pass over a rollout; several are compared one by one.
       passes: over a rollout.
       advantage: exact, monte_carlo, gae or group; by default what is usual in the environment.
-      noise: standard deviation of the engine's error on every logit, nats.
+      noise: standard deviation of the engine's error on every logit, nats; exact algorithms have none.
       rollouts: how often mu is renewed.
       episodes: of a rollout.
       seeds: on which learners are compared; half as many others tune them.

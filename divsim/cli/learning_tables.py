@@ -9,7 +9,7 @@ from divsim.cli.exact_tables import table
 from divsim.experiments.learning_config import Condition, Config, conditions
 from divsim.experiments.rows import Row, select
 
-TARGETS = (0.01, 0.1)
+TARGETS = (0.1,)
 """Budgets of KL that are printed, if the run has them."""
 
 
@@ -25,9 +25,11 @@ def print_learning(console: Console, config: Config, rows: Sequence[Row]) -> Non
 
 MATCHED_LEGEND = (
     "Per cent of what the best policy would gain, mean over rollouts. tuned: the try that is best on other "
-    "seeds; KL <: the best of those whose mean KL there stays below, nats; - no mask: tuned minus "
-    "importance_sampling, paired by seed, with 95 % interval; drop: dropped tokens; fell: runs that lost "
-    "half of their best gain for good; · no try fits, or nothing is dropped."
+    "seeds (*: at the edge of what was tried); KL <: the best of those whose KL at the end of a rollout, "
+    "mean over rollouts, stays below there, nats; - no mask: tuned minus importance_sampling, paired by "
+    "seed, 95 %, not corrected for their number; drop: dropped tokens; fell: per cent of the tuned try's "
+    "seeds that ended below the start or lost half of their best gain for good; ·: no try fits. Engine noise "
+    "is for rules only."
 )
 STEP_LEGEND = (
     "One rollout with exact advantages against the best policy of the same mean KL(mu || pi): regret is the "
@@ -51,11 +53,11 @@ def _print_matched(console: Console, config: Config, condition: Condition, rows:
         ]
         made.add_row(
             learner,
-            _percent(select(tuned, quantity="mean_gain")),
+            _percent(select(tuned, quantity="mean_gain")) + _star(select(tuned, quantity="at_an_edge")),
             *map(_percent, budgets),
             _interval(select(tuned, quantity="mean_gain_difference", against="importance_sampling")),
             _percent(select(tuned, quantity="drop")),
-            _fell(select(found, table="tries", learner=learner, quantity="collapsed")),
+            _percent(select(tuned, quantity="failed")).removesuffix(".0"),
         )
     console.print(made)
 
@@ -73,9 +75,8 @@ def _interval(found: Sequence[Row]) -> str:
     return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
-def _fell(found: Sequence[Row]) -> str:
-    """Of all runs of all tries."""
-    return f"{100 * sum(row['value'] for row in found) / len(found):.0f}"
+def _star(found: Sequence[Row]) -> str:
+    return "*" if found and found[0]["value"] == 1 else " "
 
 
 def _print_step(console: Console, config: Config, rows: Sequence[Row]) -> None:

@@ -59,8 +59,8 @@ def check(config: Config) -> None:
 
 
 def _check_growth(config: Config) -> None:
-    if len(config.horizons) < 2 or list(config.horizons) != sorted(config.horizons):
-        raise ValueError(f"horizons must be two or more, growing, got {config.horizons}; such as 4 8 16")
+    if len(config.horizons) < 3 or list(config.horizons) != sorted(config.horizons):
+        raise ValueError(f"horizons must be three or more, growing, got {config.horizons}; such as 4 8 16")
     for horizon in (*config.horizons, config.horizon):
         if not 2 <= horizon <= LONGEST:
             raise ValueError(f"horizons must be from 2 to {LONGEST:,} steps, got {horizon}; such as 64")

@@ -1,8 +1,8 @@
 """What learns in `exact bandit` and `exact mdp`: every update rule, and every exact algorithm, by name.
 
-A learner has settings of equal number, so that tuning gives none more tries than another: a rule with a
-radius varies its learning rate and its radius, a rule without one its learning rate alone, an exact algorithm
-its radius. Radii of different rules are not commensurable; they are compared by what they lead to.
+Every learner has as many tries, and every rule the same range of learning rates: a rule with a radius varies
+rate and radius, a rule without one its rate alone, more finely; an exact algorithm varies its radius. Radii
+of different rules are not commensurable; they are compared by what they lead to.
 """
 
 import inspect
@@ -43,6 +43,11 @@ class Setting:
         """As it stands in rows."""
         return f"rate {self.rate:g}, radius {self.scale:g}"
 
+    @property
+    def key(self) -> str:
+        """As it stands in the keys of tiles."""
+        return f"{self.rate:g}-{self.scale:g}"
+
 
 SEEING_TOP_K = tuple(
     rule
@@ -77,6 +82,10 @@ def scaled_rule(rule: str, scale: float) -> Rule:
     return make_rule(rule, **{name: scale * radius for name, radius in radii(rule).items()})
 
 
+STEP_REACH = 10
+"""How many times wider than those of rules the radii of exact algorithms may be: they meet them."""
+
+
 def _spread(low: float, high: float, count: int) -> tuple[float, ...]:
     """`count` factors from low to high, evenly in logs."""
     return tuple(float(f"{factor:.3g}") for factor in np.geomspace(low, high, count))
@@ -90,10 +99,10 @@ def settings(config: Config, learner: str) -> tuple[Setting, ...]:
     """
     tries = len(config.rates) * len(config.scales)
     if learner in STEPS:
-        return tuple(Setting(1.0, scale) for scale in _spread(min(config.scales), max(config.scales), tries))
+        most = STEP_REACH * max(config.scales)
+        return tuple(Setting(1.0, scale) for scale in _spread(min(config.scales), most, tries))
     if not radii(learner):
-        least, most = min(config.rates) / 4, max(config.rates) * 4
-        return tuple(Setting(rate, 1.0) for rate in _spread(least, most, tries))
+        return tuple(Setting(rate, 1.0) for rate in _spread(min(config.rates), max(config.rates), tries))
     return tuple(Setting(rate, scale) for rate in config.rates for scale in config.scales)
 
 

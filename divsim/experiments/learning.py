@@ -45,20 +45,20 @@ Tried = Mapping[Setting, Arrays]
 def tiles(config: Config) -> tuple[str, ...]:
     """One try each."""
     return tuple(
-        f"learn@{condition.name}@{learner}@{place}@{phase}"
+        f"learn@{condition.name}@{learner}@{setting.key}@{phase}"
         for condition in conditions(config)
         for learner in config.learners
-        for place in range(len(settings(config, learner)))
+        for setting in settings(config, learner)
         for phase in PHASES
     )
 
 
 def compute(config: Config, key: str) -> dict[str, NDArray[Any]]:
     """What became of the seeds of one try, (n,) or (n, ...) each."""
-    _, name, learner, place, phase = key.split("@")
+    _, name, learner, tried, phase = key.split("@")
     condition = condition_named(config, name)
     rngs = streams(config, condition, phase, PHASES[phase](config))
-    setting = settings(config, learner)[int(place)]
+    setting = next(setting for setting in settings(config, learner) if setting.key == tried)
     history = run_learner(config, condition, learner, setting, rngs)
     if learner in STEPS and STEPS[learner].aims:
         return summary(history) | {"overshoot": _overshoot(history, STEPS[learner].radius * setting.scale)}
@@ -146,8 +146,8 @@ def _tried(
     config: Config, tiles: Mapping[str, Arrays], condition: Condition, learner: str, phase: str
 ) -> Tried:
     return {
-        setting: tiles[f"learn@{condition.name}@{learner}@{place}@{phase}"]
-        for place, setting in enumerate(settings(config, learner))
+        setting: tiles[f"learn@{condition.name}@{learner}@{setting.key}@{phase}"]
+        for setting in settings(config, learner)
     }
 
 
@@ -210,18 +210,36 @@ def _matched_rows(
 ) -> Iterable[Row]:
     for kind, target in matches(config):
         entered: dict[str, Arrays] = {}
+        settings_of: dict[str, Setting] = {}
         for learner, by_phase in tried.items():
             setting = choose(by_phase["tune"], kind, target)
             if setting is not None:
-                entered[learner] = by_phase["test"][setting]
+                entered[learner], settings_of[learner] = by_phase["test"][setting], setting
         key: Key = {"table": "matched", **condition.key, "match": kind, "target": target}
         for learner, arrays in entered.items():
-            for name in ("mean_gain", "final_gain", "kl", "drop"):
+            for name in ("mean_gain", "final_gain", "kl", "largest_kl", "drop"):
                 yield from _mean_row(arrays[name], learner=learner, quantity=name, **key)
+            yield row(failed(arrays), len(arrays["kl"]), learner=learner, quantity="failed", **key)
+            edge = float(is_at_an_edge(config, learner, settings_of[learner]))
+            yield row(Estimate(edge, np.nan, np.nan, 1), 1, learner=learner, quantity="at_an_edge", **key)
             for reference in REFERENCES[kind]:
                 if reference in entered and learner != reference:
                     gap = arrays["mean_gain"] - entered[reference]["mean_gain"]
                     yield _difference(gap, learner, reference, key)
+
+
+def failed(arrays: Arrays) -> Estimate:
+    """The share of seeds that ended below the start, or lost half of their best gain for good."""
+    fell = ~np.isnan(arrays["collapse"]) | (arrays["final_gain"] < 0)
+    return share(fell, np.ones_like(fell))
+
+
+def is_at_an_edge(config: Config, learner: str, setting: Setting) -> bool:
+    """Whether a choice has the lowest or highest rate, or the highest radius, that were tried."""
+    tried = settings(config, learner)
+    rates, scales = {one.rate for one in tried}, {one.scale for one in tried}
+    at_rate = len(rates) > 1 and setting.rate in (min(rates), max(rates))
+    return at_rate or (len(scales) > 1 and setting.scale == max(scales))
 
 
 def _difference(gap: NDArray[np.float64], learner: str, reference: str, key: Key) -> Row:

@@ -8,7 +8,7 @@ class Habit:
     """What is usual in an environment.
 
     Attributes:
-      rate: learning rate at which a few rollouts learn most there, without a mask.
+      rate: learning rate at which a few rollouts learn much there, without a mask.
       advantage: a key of `ESTIMATORS`.
       k: tokens of mu that the engine shows; 0 for all.
     """
@@ -44,7 +44,7 @@ class Config:
       rollouts, episodes, passes: see `Recipe`.
       advantage: a key of `ESTIMATORS`, or "" for what is usual in the environment.
       engine_noise: standard deviation of the engine's logit error, nats.
-      kl_targets: at which learners are compared, nats: the mean KL(mu || pi) at the end of a rollout.
+      kl_targets: at which learners are compared, nats: KL(mu || pi) at the end of a rollout, mean over them.
       drop_targets: likewise, shares of dropped tokens.
       seeds: on which learners are compared.
       tuning_seeds: others, on which settings are chosen.
@@ -54,7 +54,7 @@ class Config:
 
     environments: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
-    rates: tuple[float, ...] = (0.25, 1.0, 4.0)
+    rates: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)
     scales: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
     rollouts: int = 20
     episodes: int = 64

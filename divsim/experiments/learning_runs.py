@@ -28,9 +28,12 @@ BRIEF = (
 )  # fmt: skip
 
 BANDIT = Config(environments=BANDITS, learners=LEARNERS)
-PROCESS = Config(environments=PROCESSES, learners=DISTINCT, rates=(0.5, 2.0))
+PROCESS = Config(environments=PROCESSES, learners=DISTINCT, rates=(0.5, 2.0, 8.0))
 _QUICK = {"learners": BRIEF, "rates": (1.0, 4.0), "scales": (0.3, 1.0), "seeds": 8, "tuning_seeds": 4,
           "rollouts": 10, "step_minibatches": 32}  # fmt: skip
+MOST_SEEDS = 10_000
+"""All seeds of a try are one tile, and learn together in memory."""
+
 PRESETS = {
     "bandit": {"quick": replace(BANDIT, environments=("bernoulli", "language"), **_QUICK), "full": BANDIT},  # type: ignore[arg-type]
     "mdp": {"quick": replace(PROCESS, environments=("chain", "tree"), **_QUICK), "full": PROCESS},  # type: ignore[arg-type]
@@ -65,8 +68,10 @@ def check(config: Config) -> None:
     _require_distinct(config)
     if config.advantage:
         require_known("advantage", config.advantage, ESTIMATORS)
-    for setting in ("rollouts", "episodes", "passes", "seeds", "tuning_seeds"):
+    for setting in ("rollouts", "episodes", "passes", "tuning_seeds"):
         require_positive(setting, getattr(config, setting), "it counts repetitions")
+    if not 2 <= config.seeds <= MOST_SEEDS:
+        raise ValueError(f"seeds must be from 2 to {MOST_SEEDS:,}, got {config.seeds}; an interval needs two")
     for minibatches in config.minibatches:
         require_positive("minibatches", minibatches, "it counts repetitions")
         if config.episodes % minibatches:
@@ -84,7 +89,12 @@ def check(config: Config) -> None:
 
 
 def _require_distinct(config: Config) -> None:
-    lists = {"world": config.environments, "rules": config.learners, "delta": config.scales}
-    for flag, names in (lists | {"minibatches": config.minibatches}).items():
+    lists: dict[str, tuple[object, ...]] = {
+        "world": config.environments,
+        "rules": config.learners,
+        "delta": config.scales,
+    }
+    lists |= {"minibatches": config.minibatches, "k": config.ks or (0,)}
+    for flag, names in lists.items():
         if not names or len(set(names)) < len(names):
             raise ValueError(f"{flag} must be one or more distinct values, got {names}; name each once")

@@ -2,7 +2,8 @@ r"""Learning by exact trust-region steps: what masks imitate, one whole step a r
 
 Each algorithm sees the behaviour policy, a table of advantages and how often each state is visited, and
 answers with the next policy. The table is exact, or estimated from the very episodes that a mask would see:
-the mean advantage of each action in each state, 0 where it was never tried. What is left out: minibatches.
+the mean advantage of each action in each state, 0 where it was never tried. How often a state is visited is
+exact in either case. What is left out: minibatches, and engines that err.
 """
 
 from collections.abc import Callable, Sequence
