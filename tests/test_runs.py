@@ -248,3 +248,20 @@ def test_stopping_does_not_wait_for_the_tasks_at_work() -> None:
     start = time.monotonic()
     answers.close()  # type: ignore[attr-defined]  # an iterator that is a generator
     assert time.monotonic() - start < 20, "half of what the task takes; a worker ends in moments"
+
+
+def test_a_worker_that_is_stopped_amid_its_answer_is_not_waited_for() -> None:
+    """Half an answer lies in the pipe; a reader that waits for the rest of it waits for ever."""
+    script = (
+        "from divsim.experiments.pool import spread\nfrom toy_experiment import large_answer\n"
+        "if __name__ == '__main__':\n"
+        "    for _ in range(6):\n"
+        "        try:\n            list(spread(large_answer, range(20), 4))\n"
+        "        except ArithmeticError:\n            print('failed')\n"
+    )
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": str(here)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=here, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split() == ["failed"] * 6, done.stderr

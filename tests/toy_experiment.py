@@ -44,3 +44,10 @@ EXPERIMENT = Experiment(
     rows,
     lambda config, rows: {},
 )
+
+
+def large_answer(task: int) -> bytes:
+    """More than a pipe holds at once; task 3 fails meanwhile."""
+    if task == 3:
+        raise ArithmeticError("this task fails")
+    return bytes(2**24)

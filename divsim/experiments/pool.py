@@ -46,6 +46,9 @@ def spread(
             for done in as_completed(pending):
                 yield pending.pop(done), done.result()
         except BaseException:  # an interrupt too must not leave workers behind
+            # A worker that is stopped amid an answer leaves half of it in the pipe. Its rest is awaited until
+            # no writer is left, and one of them is the pool's own.
+            pool._result_queue._writer.close()  # type: ignore[attr-defined]
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
