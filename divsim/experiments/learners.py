@@ -95,7 +95,7 @@ def settings(config: Config, learner: str) -> tuple[Setting, ...]:
     """The tries of a learner: as many for each.
 
     >>> [len(settings(Config(), learner)) for learner in ("drpo", "reinforce", "trpo")]
-    [12, 12, 12]
+    [16, 16, 16]
     """
     tries = len(config.rates) * len(config.scales)
     if learner in STEPS:
