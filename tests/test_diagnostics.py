@@ -129,6 +129,18 @@ def test_the_count_sees_a_broken_share(broken: Callable[[Decision], Rates]) -> N
         check_rates(broken, decision)
 
 
+def test_a_share_along_an_axis_is_that_of_every_row(xp: Library) -> None:
+    part, whole = np.random.default_rng(84).random((2, 5, 7)) < 0.6
+    whole[2] = False
+    found = numpy_of(share(xp.array(part), xp.array(whole), axis=-1))
+    by_row = [
+        share_by_hand([bool(p) for p, w in zip(*row, strict=True) if w])
+        for row in zip(part, whole, strict=True)
+    ]
+    np.testing.assert_array_equal(found, by_row)
+    assert np.isnan(found[2]) and len(set(found)) > 2
+
+
 def test_libraries_agree(xp: Library) -> None:
     ours, theirs = (
         diagnostics(decide(certified(0.02), draw(83), "top_k", library)) for library in (xp, NUMPY)

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from language_samples import LANGUAGE, RARE, language_logits, variance_is
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -20,21 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 names = pytest.mark.parametrize("name", MISMATCHES)
-LANGUAGE = WORLDS["language"]
 BY_ENGINE = ("bf16_logits", "fp8_logits", "bf16_head", "fp8_head", "engine")
-# A right generator is refused once in 10,000 seeds; these seeds are fixed.
-RARE = 1e-4
-
-
-def language_logits(seed: int, n: int = 4000) -> Floats:
-    return LANGUAGE.logits(np.random.default_rng(seed), n, 2000)
-
-
-def variance_is(values: Floats, sd: float, lost: int = 0) -> bool:
-    """Whether independent normal values have this standard deviation, by the chi-square test."""
-    degrees = values.size - lost
-    low, high = stats.chi2(degrees).interval(1 - RARE)
-    return bool(low <= np.sum(values**2) / sd**2 <= high)
 
 
 def test_the_engine_is_as_far_as_engines_report() -> None:

@@ -17,7 +17,7 @@ from divsim.cli.verify import verify
 
 
 def exact() -> int:
-    """Experiments where everything can be enumerated: direction, tails."""
+    """Experiments where everything can be enumerated."""
     raise BadCall(f"say which experiment, such as divsim exact direction; they are {', '.join(EXACT)}")
 
 

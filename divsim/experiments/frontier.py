@@ -7,14 +7,15 @@ because pi visits other states than mu. What is left out: learning over many rol
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count as count_from
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from divsim.formulas import log_softmax
-from divsim.tabular.environments import ENVIRONMENTS, stacked
+from divsim.tabular.environments import ENVIRONMENTS, draw_worlds
 from divsim.tabular.exact_learner import STEPS, exact_problem
 from divsim.tabular.policies import Floats
 from divsim.tabular.rollouts import by_time
@@ -22,7 +23,7 @@ from divsim.tabular.trust_region import REGIONS, Problem, distance, optimum, sur
 from divsim.tabular.worlds import World, expected_return
 
 from .learners import Setting, run_learner
-from .learning import streams
+from .learning import condition_named, streams
 from .learning_config import Condition, Config, conditions
 from .rows import Key, Row, row
 from .runs import Arrays
@@ -45,11 +46,15 @@ ROUNDING = 1e-9
 def tiles(config: Config) -> tuple[str, ...]:
     """One rollout of one learner each."""
     return tuple(
-        f"step@{condition.name}@{learner}@{scale:g}"
+        _tile(condition, learner, scale)
         for condition in _conditions(config)
         for learner in (*config.learners, YARDSTICK)
         for scale in (SCALES if learner != YARDSTICK else (1.0,))
     )
+
+
+def _tile(condition: Condition, learner: str, scale: float) -> str:
+    return f"step@{condition.name}@{learner}@{scale:g}"
 
 
 def _conditions(config: Config) -> tuple[Condition, ...]:
@@ -59,7 +64,7 @@ def _conditions(config: Config) -> tuple[Condition, ...]:
 def compute(config: Config, key: str) -> dict[str, NDArray[Any]]:
     """(n, checkpoints) each: how far, how much was gained, and how much could have been."""
     _, name, learner, scale = key.split("@")
-    condition = next(condition for condition in _conditions(config) if condition.name == name)
+    condition = condition_named(_conditions(config), name)
     rngs = streams(config, condition, "step", config.seeds)
     if learner == YARDSTICK:
         return _frontier(condition, rngs)
@@ -67,41 +72,67 @@ def compute(config: Config, key: str) -> dict[str, NDArray[Any]]:
     episodes = EPISODES * config.step_minibatches
     once = replace(config, rollouts=1, passes=1, advantage="exact", episodes=episodes)
     places = set(np.geomspace(1, count, CHECKPOINTS).round().astype(int).tolist())
-    found: list[dict[str, Floats]] = []
-    seen = 0
+    minibatch = count_from(1)
+    passed: list[tuple[World, Floats, Floats]] = []
 
     def watch(world: World, log_mu: Floats, log_pi: Floats) -> None:
-        nonlocal seen
-        seen += 1
-        if seen in places:
-            found.append(_compared(world, log_mu, log_pi))
+        if next(minibatch) in places:
+            passed.append((world, log_mu, log_pi))
 
     run_learner(once, condition, learner, Setting(1.0, float(scale)), rngs, watch)
+    world, log_mu, _ = passed[0]
+    start = _Start.of(world, log_mu)
+    return _by_column([_compared(start, log_pi) for _, _, log_pi in passed])
+
+
+def _by_column(found: Sequence[dict[str, Floats]]) -> dict[str, NDArray[Any]]:
     return {name: np.stack([one[name] for one in found], axis=-1) for name in found[0]}
 
 
-def _compared(world: World, log_mu: Floats, log_pi: Floats) -> dict[str, Floats]:
-    """In units of what the greedy policy promises, (n,) each."""
-    problem = exact_problem(world, log_mu)
-    kl = distance(problem, log_pi, REGIONS["forward_kl"].divergence, "mean")
-    most = surrogate(problem, problem.greedy)
-    gain = expected_return(world, by_time(world, log_pi)) - expected_return(world, by_time(world, log_mu))
+@dataclass(frozen=True)
+class _Start:
+    """What every policy of a rollout is compared with.
+
+    Attributes:
+      problem: of one step from mu.
+      most: (n,) E_pi[A] of the greedy policy: the unit of everything here.
+      ret: (n,) J(mu).
+    """
+
+    world: World
+    problem: Problem
+    most: Floats
+    ret: Floats
+
+    @classmethod
+    def of(cls, world: World, log_mu: Floats) -> "_Start":
+        problem = exact_problem(world, log_mu)
+        ret = expected_return(world, by_time(world, log_mu))
+        return cls(world, problem, surrogate(problem, problem.greedy), ret)
+
+
+def _achieved(start: _Start, log_pi: Floats) -> dict[str, Floats]:
+    """What a policy promises, and what it gains in the world, (n,) each."""
+    gain = expected_return(start.world, by_time(start.world, log_pi)) - start.ret
     return {
-        "kl": kl,
-        "promised": surrogate(problem, log_pi) / most,
-        "yardstick": _best(problem, kl) / most,
-        "gain": gain / (most * world.horizon),
+        "promised": surrogate(start.problem, log_pi) / start.most,
+        "gain": gain / (start.most * start.world.horizon),
     }
+
+
+def _compared(start: _Start, log_pi: Floats) -> dict[str, Floats]:
+    """How far a policy is, what it achieved, and what could have been, (n,) each."""
+    kl = distance(start.problem, log_pi, REGIONS["forward_kl"].divergence, "mean")
+    best = _best(start.problem, kl) / start.most
+    return {"kl": kl, "yardstick": best, **_achieved(start, log_pi)}
 
 
 def _frontier(condition: Condition, rngs: Sequence[np.random.Generator]) -> dict[str, NDArray[Any]]:
     """(n, radii) the yardstick, and what the same step gains in the world."""
-    drawn = [ENVIRONMENTS[condition.environment].draw(rng) for rng in rngs]
-    world, log_mu = stacked([one for one, _ in drawn]), log_softmax(np.stack([start for _, start in drawn]))
-    problem = exact_problem(world, log_mu)
-    best = [optimum(problem, REGIONS["forward_kl"], radius, "mean") for radius in RADII]
-    found = [_compared(world, log_mu, log_pi) for log_pi in best]
-    return {name: np.stack([one[name] for one in found], axis=-1) for name in ("promised", "gain")}
+    world, logits = draw_worlds(ENVIRONMENTS[condition.environment], rngs)
+    start = _Start.of(world, log_softmax(logits))
+    best = (optimum(start.problem, REGIONS["forward_kl"], radius, "mean") for radius in RADII)
+    return _by_column([_achieved(start, log_pi) for log_pi in best])
 
 
 def _best(problem: Problem, kl: Floats) -> Floats:
@@ -118,12 +149,12 @@ def rows(config: Config, tiles: Mapping[str, Arrays]) -> list[Row]:
         for condition in _conditions(config)
         for learner in config.learners
         for scale in SCALES
-        for one in _rows(condition, learner, scale, tiles[f"step@{condition.name}@{learner}@{scale:g}"])
+        for one in _rows(condition, learner, scale, tiles[_tile(condition, learner, scale)])
     ] + [one for condition in _conditions(config) for one in _frontier_rows(condition, tiles)]
 
 
 def _frontier_rows(condition: Condition, tiles: Mapping[str, Arrays]) -> Iterable[Row]:
-    for name, columns in tiles[f"step@{condition.name}@{YARDSTICK}@1"].items():
+    for name, columns in tiles[_tile(condition, YARDSTICK, 1.0)].items():
         for radius, values in zip(RADII, columns.T, strict=True):
             key: Key = {"table": "frontier", "radius": radius, "quantity": name, **condition.key}
             yield row(mean(values), len(values), **key)

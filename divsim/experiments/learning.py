@@ -2,8 +2,8 @@
 
 A tile is one try of one learner in one environment, all its seeds together; the streams of a seed are the
 same for every learner, so that differences are paired. Settings are chosen on tuning seeds and judged on
-others: the try that learns most among those whose KL stays below a target, or whose drop rate is nearest to
-one. What is left out: one rollout against the best step of the same KL (`frontier.py`).
+others: the try that learns most among those whose KL stays below a target, or whose drop rate is close
+to it. What is left out: one rollout against the best step of the same KL (`frontier.py`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +45,7 @@ Tried = Mapping[Setting, Arrays]
 def tiles(config: Config) -> tuple[str, ...]:
     """One try each."""
     return tuple(
-        f"learn@{condition.name}@{learner}@{setting.key}@{phase}"
+        _tile(condition, learner, setting, phase)
         for condition in conditions(config)
         for learner in config.learners
         for setting in settings(config, learner)
@@ -53,10 +53,14 @@ def tiles(config: Config) -> tuple[str, ...]:
     )
 
 
+def _tile(condition: Condition, learner: str, setting: Setting, phase: str) -> str:
+    return f"learn@{condition.name}@{learner}@{setting.key}@{phase}"
+
+
 def compute(config: Config, key: str) -> dict[str, NDArray[Any]]:
     """What became of the seeds of one try, (n,) or (n, ...) each."""
     _, name, learner, tried, phase = key.split("@")
-    condition = condition_named(config, name)
+    condition = condition_named(conditions(config), name)
     rngs = streams(config, condition, phase, PHASES[phase](config))
     setting = next(setting for setting in settings(config, learner) if setting.key == tried)
     history = run_learner(config, condition, learner, setting, rngs)
@@ -75,9 +79,9 @@ def streams(config: Config, condition: Condition, phase: str, seeds: int) -> lis
     return [stream(config.seed, f"{condition.environment}@{phase}@{seed}") for seed in range(seeds)]
 
 
-def condition_named(config: Config, name: str) -> Condition:
+def condition_named(among: Iterable[Condition], name: str) -> Condition:
     """The condition of that name."""
-    return next(condition for condition in conditions(config) if condition.name == name)
+    return next(condition for condition in among if condition.name == name)
 
 
 def summary(history: History) -> dict[str, NDArray[Any]]:
@@ -146,8 +150,7 @@ def _tried(
     config: Config, tiles: Mapping[str, Arrays], condition: Condition, learner: str, phase: str
 ) -> Tried:
     return {
-        setting: tiles[f"learn@{condition.name}@{learner}@{setting.key}@{phase}"]
-        for setting in settings(config, learner)
+        setting: tiles[_tile(condition, learner, setting, phase)] for setting in settings(config, learner)
     }
 
 
@@ -164,7 +167,7 @@ def _try_rows(arrays: Arrays, key: Key) -> Iterable[Row]:
 
 
 def _along_rows(tried: Tried, key: Key) -> Iterable[Row]:
-    """Log KL after each minibatch at the default radius and the highest rate, which asks most of a mask."""
+    """Log KL after each minibatch at radius 1 and the highest rate, which asks most of a mask."""
     steepest = max((setting for setting in tried if setting.scale == 1), key=lambda s: s.rate, default=None)
     if steepest is not None:
         for place, kl in enumerate(tried[steepest]["along"].T):
@@ -209,23 +212,20 @@ def _matched_rows(
     config: Config, condition: Condition, tried: Mapping[str, Mapping[str, Tried]]
 ) -> Iterable[Row]:
     for kind, target in matches(config):
-        entered: dict[str, Arrays] = {}
-        settings_of: dict[str, Setting] = {}
-        for learner, by_phase in tried.items():
-            setting = choose(by_phase["tune"], kind, target)
-            if setting is not None:
-                entered[learner], settings_of[learner] = by_phase["test"][setting], setting
+        chosen = {learner: choose(by_phase["tune"], kind, target) for learner, by_phase in tried.items()}
+        entered = {learner: setting for learner, setting in chosen.items() if setting is not None}
         key: Key = {"table": "matched", **condition.key, "match": kind, "target": target}
-        for learner, arrays in entered.items():
+        for learner, setting in entered.items():
+            arrays = tried[learner]["test"][setting]
             for name in ("mean_gain", "final_gain", "kl", "largest_kl", "drop"):
                 yield from _mean_row(arrays[name], learner=learner, quantity=name, **key)
             yield row(failed(arrays), len(arrays["kl"]), learner=learner, quantity="failed", **key)
-            edge = float(is_at_an_edge(config, learner, settings_of[learner]))
+            edge = float(is_at_an_edge(config, learner, setting))
             yield row(Estimate(edge, np.nan, np.nan, 1), 1, learner=learner, quantity="at_an_edge", **key)
             for reference in REFERENCES[kind]:
                 if reference in entered and learner != reference:
-                    gap = arrays["mean_gain"] - entered[reference]["mean_gain"]
-                    yield _difference(gap, learner, reference, key)
+                    other = tried[reference]["test"][entered[reference]]
+                    yield _difference(arrays["mean_gain"] - other["mean_gain"], learner, reference, key)
 
 
 def failed(arrays: Arrays) -> Estimate:

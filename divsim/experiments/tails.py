@@ -54,9 +54,8 @@ def check(config: Config) -> None:
         raise ValueError("vocab must not repeat; name each size once")
     if len(set(config.sizes)) < len(config.sizes):
         raise ValueError(f"k must not repeat, got {config.sizes}; name each size once")
-    if (
-        config.sizes != FULL.sizes
-    ):  # nobody named the preset's; a cell leaves out those that it is too small for
+    if config.sizes != FULL.sizes:
+        # Somebody named them; of the preset's, a cell leaves out those that it is too small for.
         for k in config.sizes:
             require_top_k(k, max(pairs.vocab for pairs in config.pairs))
     if not any(sizes(config, pairs) for pairs in config.pairs):

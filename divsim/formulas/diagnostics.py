@@ -8,16 +8,18 @@ from ._array import Array, namespace
 from .rules import Decision
 
 
-def share(part: Array, whole: Array) -> Array:
+def share(part: Array, whole: Array, axis: int | None = None) -> Array:
     """The share of `whole` that is also in `part`: bool arrays of one shape -> 0-d; NaN if `whole` is empty.
+
+    With an `axis`, the share along it: the axis is gone from the shape.
 
     >>> import numpy as np
     >>> float(share(np.array([True, False, True]), np.array([True, True, False])))
     0.5
     """
     xp = namespace(part)
-    count = xp.sum(xp.astype(whole, xp.float64))
-    hits = xp.sum(xp.astype(part & whole, xp.float64))
+    count = xp.sum(xp.astype(whole, xp.float64), axis=axis)
+    hits = xp.sum(xp.astype(part & whole, xp.float64), axis=axis)
     return xp.where(count > 0, hits / xp.clip(count, min=1.0), xp.nan)
 
 

@@ -70,6 +70,18 @@ def stacked(worlds: Sequence[World]) -> World:
     )
 
 
+def draw_worlds(environment: Environment, rngs: Sequence[np.random.Generator]) -> tuple[World, Floats]:
+    """A world a generator, as a batch of n, and the logits (n, S, V) of the policies to start from.
+
+    >>> rngs = [np.random.default_rng(seed) for seed in range(3)]
+    >>> world, logits = draw_worlds(ENVIRONMENTS["chain"], rngs)
+    >>> world.initial.shape, logits.shape
+    ((3, 8), (3, 8, 3))
+    """
+    worlds, logits = zip(*(environment.draw(rng) for rng in rngs), strict=True)
+    return stacked(worlds), np.stack(logits)
+
+
 def chain(states: int, horizon: int, slip: float) -> World:
     """Walk left or right, or stay: a small reward at the left end, where all begin, a large one at the right.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from divsim.formulas import FORWARD_KL, log_softmax
 
-from .environments import Environment, stacked
+from .environments import Environment, draw_worlds
 from .learner import History, Watch, distances, state_of, state_share, table_cell
 from .policies import Floats
 from .policy_steps import adapt, conservative, conservative_rate, mdpo, mirror, natural_gradient, penalised
@@ -108,8 +108,8 @@ def improve(
     >>> bool(np.all(np.diff(history.ret) > 0)), history.kl.shape
     (True, (3, 5, 1))
     """
-    drawn = [environment.draw(rng) for rng in rngs]
-    world, policy = stacked([one for one, _ in drawn]), log_softmax(np.stack([start for _, start in drawn]))
+    world, logits = draw_worlds(environment, rngs)
+    policy = log_softmax(logits)
     states, steps, memory = [state_of(world, policy)], [], None
     for _ in range(rollouts):
         log_mu = policy

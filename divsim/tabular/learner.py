@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from divsim.formulas import FORWARD_KL, Decision, Rule, View, entropy, log_softmax
+from divsim.formulas import FORWARD_KL, Decision, Rule, View, entropy, log_softmax, share
 
-from .environments import Environment, stacked
+from .environments import Environment, draw_worlds
 from .optimisers import Moments, Optimiser
-from .policies import Bools, Floats, Ints
+from .policies import Floats, Ints
 from .rollouts import ESTIMATORS, Episodes, by_time, sample, uniform
+from .trust_region import over_states
 from .worlds import World, expected_return, occupancy, optimal_return
 
 Number = TypeVar("Number", np.float64, np.int64)
@@ -107,8 +108,7 @@ def learn(
     >>> bool(np.all(history.ret[:, -1] > history.ret[:, 0]))
     True
     """
-    drawn = [environment.draw(rng) for rng in rngs]
-    world, logits = stacked([one for one, _ in drawn]), np.stack([start for _, start in drawn])
+    world, logits = draw_worlds(environment, rngs)
     moments = Moments(np.zeros_like(logits), np.zeros_like(logits))
     policy = log_softmax(logits)
     states, traces = [state_of(world, policy)], []
@@ -223,7 +223,7 @@ def state_of(world: World, policy: Floats) -> tuple[Floats, Floats]:
 def distances(log_mu: Floats, policy: Floats, visited: Floats) -> tuple[Floats, Floats]:
     """(n,) KL(mu || pi) averaged over the states that mu visits, and the largest of them."""
     kl = np.asarray(FORWARD_KL.measure(log_mu, policy))
-    return np.sum(visited * kl, axis=-1), np.max(np.where(visited > 0, kl, 0.0), axis=-1)
+    return over_states(kl, visited, "mean"), over_states(kl, visited, "state")
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,8 @@ def _trace(log_mu: Floats, visited: Floats, steps: Sequence[_Step]) -> tuple[Flo
     far = stacked_over(lambda step: step.decision.far) & pushed
     differs = stacked_over(lambda step: step.decision.outward ^ step.decision.ratio_outward)
     log_ratio = stacked_over(lambda step: step.view.log_pi_k - step.view.log_mu_k)
-    return kl, largest_kl, _share(dropped, pushed), _share(differs, far), sample_size(log_ratio)
+    drop, disagree = share(dropped, pushed, axis=-1), share(differs, far, axis=-1)
+    return kl, largest_kl, drop, disagree, sample_size(log_ratio)
 
 
 def sample_size(log_ratio: Floats) -> Floats:
@@ -262,9 +263,3 @@ def sample_size(log_ratio: Floats) -> Floats:
     # Of the largest ratio, so that a policy that has left all its samples does not divide 0 by 0.
     scaled = np.exp(log_ratio - np.max(log_ratio, axis=-1, keepdims=True))
     return np.asarray(np.sum(scaled, axis=-1) ** 2 / np.sum(scaled**2, axis=-1) / log_ratio.shape[-1])
-
-
-def _share(part: Bools, whole: Bools) -> Floats:
-    """The share of `whole` that is also in `part`; NaN where there is nothing."""
-    count = np.sum(whole, axis=-1)
-    return np.where(count > 0, np.sum(part & whole, axis=-1) / np.maximum(count, 1), np.nan)

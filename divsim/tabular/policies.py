@@ -149,10 +149,27 @@ def sample_from(rng: np.random.Generator, log_p: Floats) -> Ints:
     >>> int(sample_from(np.random.default_rng(0), np.log(np.array([1e-300, 1.0]))))
     1
     """
-    cumulative = np.cumsum(np.exp(log_p), axis=-1)
+    return invert(np.cumsum(np.exp(log_p), axis=-1), rng.random(log_p.shape[:-1]))
+
+
+def invert(cumulative: Floats, level: Floats) -> Ints:
+    """Where each row's cumulative weights pass a level.
+
+    Args:
+      cumulative: (..., V) running sums of weights >= 0, of any total.
+      level: (...) in [0, 1), a share of the total.
+
+    Returns:
+      (...) int, the first entry whose running sum is above the level.
+
+    Source: inverse transform sampling.
+
+    >>> invert(np.array([[0.25, 1.0], [0.0, 2.0]]), np.array([0.25, 0.0])).tolist()
+    [1, 1]
+    """
     # Scaled by the last sum, so that rounding of the total draws no token beyond the last possible one.
-    level = rng.random(log_p.shape[:-1])[..., None] * cumulative[..., -1:]
-    return np.asarray(np.sum(cumulative <= level, axis=-1), dtype=np.int64)
+    reached = cumulative <= level[..., None] * cumulative[..., -1:]
+    return np.asarray(np.sum(reached, axis=-1), dtype=np.int64)
 
 
 def at_action(values: Floats, action: Ints) -> Floats:

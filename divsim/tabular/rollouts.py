@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from divsim.formulas import group_advantage
+
 from .environments import Noise, paid_exactly
-from .policies import Floats, Ints, Shape
+from .policies import Floats, Ints, Shape, invert
 from .worlds import World, values
 
 
@@ -55,14 +57,14 @@ def sample(
     choose, move, pay = (np.moveaxis(rest[:, use], 0, 1) for use in range(3))
     rows, mu = np.arange(len(rngs))[:, None], np.cumsum(np.exp(log_mu), axis=-1)
     moves = np.cumsum(world.transition, axis=-1)
-    state = _pick(np.cumsum(world.initial, axis=-1)[:, None], start)
+    state = invert(np.cumsum(world.initial, axis=-1)[:, None], start)
     states, actions = [], []
     for t in range(world.horizon):
-        action = _pick(mu[rows, state], choose[t])
+        action = invert(mu[rows, state], choose[t])
         states.append(state)
         actions.append(action)
         if t + 1 < world.horizon:
-            state = _pick(moves[rows, state, action], move[t])
+            state = invert(moves[rows, state, action], move[t])
     visited, taken = np.stack(states, axis=-1), np.stack(actions, axis=-1)
     expected = world.reward[rows[..., None], visited, taken]
     return Episodes(visited, taken, noise(expected, np.moveaxis(pay, 0, -1)))
@@ -74,12 +76,6 @@ def uniform(rngs: Sequence[np.random.Generator], shape: Shape) -> Floats:
     for rng, own in zip(rngs, level, strict=True):
         rng.random(out=own)
     return level
-
-
-def _pick(cumulative: Floats, level: Floats) -> Ints:
-    """Inverse transform sampling from cumulative weights (..., n) at uniform levels (...)."""
-    reached = cumulative <= level[..., None] * cumulative[..., -1:]
-    return np.asarray(np.sum(reached, axis=-1), dtype=np.int64)
 
 
 Estimator = Callable[[World, Floats, Episodes], Floats]
@@ -109,8 +105,6 @@ def group(world: World, log_mu: Floats, episodes: Episodes) -> Floats:
 
     Source: [DrGRPO]; the formula is `batch.group_advantage` without the standard deviation.
     """
-    from divsim.formulas import group_advantage
-
     relative = group_advantage(episodes.reward.sum(axis=-1))
     return np.broadcast_to(relative[..., None], episodes.reward.shape)
 

@@ -101,11 +101,21 @@ def distance(problem: Problem, log_pi: Floats, divergence: Divergence, scope: st
     [0.25, 0.0625]
     """
     check_scope(scope)
-    in_state = divergence.measure(problem.log_mu, log_pi)
-    visited = np.where(problem.weight > 0, in_state, 0)
+    return over_states(np.asarray(divergence.measure(problem.log_mu, log_pi)), problem.weight, scope)
+
+
+def over_states(in_state: Floats, weight: Floats, scope: str) -> Floats:
+    """The largest, or the weighted mean, of what each visited state has: (..., S) and (..., S) -> (...).
+
+    What is in a state that is never visited does not count, not even infinity.
+
+    >>> [float(over_states(np.array([1.0, 3.0, np.inf]), np.array([0.5, 0.5, 0.0]), s)) for s in SCOPES]
+    [3.0, 2.0]
+    """
+    visited = np.where(weight > 0, in_state, 0)
     if scope == "state":
         return np.asarray(np.max(visited, axis=-1))
-    return np.asarray(np.sum(problem.weight * visited, axis=-1))
+    return np.asarray(np.sum(weight * visited, axis=-1))
 
 
 Tilt = Callable[[Floats, Floats, Floats], Floats]
