@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from divsim.experiments import frontier, learning
+from divsim.experiments import bandit, frontier, learning, matching, mdp
 from divsim.experiments.learners import LEARNERS, Setting, radii, scaled_rule, settings
 from divsim.experiments.learning_config import Config, conditions
 from divsim.experiments.learning_figures import FIGURES, figures
@@ -79,7 +79,7 @@ def test_learners_see_the_same_worlds_and_phases_do_not(computed: dict[str, Any]
     assert rate[0] != rate[1] and not np.any(test == tune) and not np.any(other == tune)
 
 
-def tried(**arrays: list[list[float]]) -> learning.Tried:
+def tried(**arrays: list[list[float]]) -> matching.Tried:
     """Tries of two tuning seeds each, from (kl, drop, gain)."""
     return {
         Setting(float(place), 1.0): {
@@ -91,13 +91,50 @@ def tried(**arrays: list[list[float]]) -> learning.Tried:
 
 def test_what_is_chosen_matches_and_gains_most() -> None:
     tries = tried(tries=[[0.001, 0.5, 0.2], [0.02, 0.21, 0.5], [0.02, 0.05, 0.4], [0.5, 0.2, 0.9]])
-    assert learning.choose(tries, "tuned", 0) == Setting(3.0, 1.0)
-    assert learning.choose(tries, "kl", 0.02) == Setting(1.0, 1.0)
-    assert learning.choose(tries, "kl", 0.01) == Setting(0.0, 1.0)
-    assert learning.choose(tries, "kl", 0.0001) is None
-    assert learning.choose(tries, "drop", 0.2) == Setting(3.0, 1.0)
-    assert learning.choose(tries, "drop", 0.06) == Setting(2.0, 1.0)
-    assert learning.choose(tries, "drop", 0.9) is None
+    for kind, target, expected in (
+        ("tuned", 0.0, {3: 1.0}),
+        ("kl", 0.02, {1: 1.0}),
+        ("kl", 0.0105, {0: 0.5, 1: 0.5}),
+        ("kl", 0.26, {1: 0.5, 3: 0.5}),
+        ("kl", 9.0, {3: 1.0}),
+        ("drop", 0.2, {3: 1.0}),
+        ("drop", 0.35, {0: 0.5, 3: 0.5}),
+        ("drop", 0.05, {2: 1.0}),
+    ):
+        coin = matching.choose(tries, kind, target)
+        assert coin is not None
+        assert {setting.rate: chance for setting, chance in coin.items()} == pytest.approx(expected), kind
+    for kind, target in (("kl", 0.0001), ("drop", 0.9), ("drop", 0.01)):
+        assert matching.choose(tries, kind, target) is None
+
+
+@pytest.mark.parametrize("kind", ["kl", "drop"])
+def test_no_mixture_of_tries_that_fits_gains_more(kind: str) -> None:
+    """Against every pair of tries that meets the target, and every single one: the ends of the program."""
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        kl, drop, gain = rng.random((3, 8))
+        tries = tried(tries=np.stack([kl, drop, gain], axis=-1).tolist())
+        limited, target = (kl, 0.4) if kind == "kl" else (drop, 0.4)
+        coin = matching.choose(tries, kind, target)
+        assert coin is not None and 1 <= len(coin) <= 2 and sum(coin.values()) == pytest.approx(1)
+        chance = np.array([coin.get(setting, 0.0) for setting in tries])
+        assert chance @ limited == pytest.approx(target) or (kind == "kl" and chance @ limited < target)
+        pairs = [
+            ((high - target) * below + (target - low) * above) / (high - low)
+            for low, below in zip(limited, gain, strict=True)
+            for high, above in zip(limited, gain, strict=True)
+            if low <= target < high
+        ]
+        single = np.max(gain[limited <= target], initial=0.0) if kind == "kl" else 0.0
+        assert chance @ gain == pytest.approx(max([*pairs, single]), rel=1e-9)
+
+
+def test_a_try_of_infinite_kl_or_without_a_mask_is_no_match() -> None:
+    tries = tried(tries=[[np.inf, np.nan, 0.9], [0.5, np.nan, 0.2]])
+    assert matching.choose(tries, "kl", 1.0) == {Setting(1.0, 1.0): 1.0}
+    assert matching.choose(tries, "drop", 0.2) is None
+    assert matching.choose(tries, "tuned", 0.0) == {Setting(0.0, 1.0): 1.0}
 
 
 def test_a_choice_is_made_on_the_tuning_seeds_and_judged_on_others(
@@ -124,8 +161,8 @@ def test_a_match_keeps_its_budget_on_the_tuning_seeds(computed: dict[str, Any]) 
             setting: computed[f"learn@tree-4-0@{learner}@{setting.key}@tune"]
             for setting in settings(SMALL, learner)
         }
-        chosen = learning.choose(tries, "kl", 0.1)
-        assert chosen is None or tries[chosen]["kl"].mean() <= 0.1
+        coin = matching.choose(tries, "kl", 0.1)
+        assert coin is None or matching.tossed(coin, tries, "kl").mean() <= 0.1 + 1e-12
 
 
 def test_nobody_beats_the_yardstick_and_the_exact_step_is_it(found: list[Row]) -> None:
@@ -184,7 +221,7 @@ def test_all_rules_try_the_same_range_of_rates() -> None:
 
 def test_a_run_that_ends_below_its_start_has_failed() -> None:
     arrays = {"collapse": np.array([np.nan, 3.0, np.nan]), "final_gain": np.array([-0.2, 0.3, 0.9])}
-    assert learning.failed(arrays).value == pytest.approx(2 / 3)
+    assert matching.failed(arrays).value == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +235,7 @@ def test_a_run_that_ends_below_its_start_has_failed() -> None:
 )
 def test_a_choice_at_the_edge_is_told(setting: Setting, at_an_edge: bool) -> None:
     config = replace(SMALL, rates=(1.0, 4.0, 16.0))
-    assert learning.is_at_an_edge(config, "ppo_clip", setting) == at_an_edge
+    assert matching.is_at_an_edge(config, "ppo_clip", setting) == at_an_edge
 
 
 def test_kl_along_a_rollout_is_shown_at_one_rate_for_all(found: list[Row]) -> None:
@@ -243,6 +280,14 @@ def test_presets_are_sound() -> None:
 def test_settings_that_cannot_work_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         check(replace(SMALL, **change))
+
+
+def test_each_command_has_worlds_of_its_own() -> None:
+    for module, other in ((bandit, "chain"), (mdp, "bernoulli")):
+        for config in module.PRESETS.values():
+            module.check(config)
+        with pytest.raises(ValueError, match=f"world '{other}' is unknown"):
+            module.check(replace(SMALL, environments=(other,)))
 
 
 def test_figures_show_every_condition(found: list[Row]) -> None:

@@ -46,7 +46,7 @@ def _command(kind: str, doc: str) -> Callable[..., int]:
 FLAGS = """
 
     Args:
-      preset: quick takes half a minute, full about a quarter of an hour on two cores.
+      preset: quick takes half a minute, full about twenty minutes on two cores.
       world: environments; for bandit gaussian bernoulli language, for mdp chain grid tree layered.
       rules: learners, rules and exact algorithms, such as importance_sampling ppo_clip drpo trpo.
       delta: factors to try of the rules' radii (0.1 nats of KL, 0.15 of TV, else their defaults).
@@ -72,9 +72,9 @@ LEARNING: dict[str, Callable[..., int]] = {
     for kind, doc in (
         (
             "bandit",
-            "What each rule costs and what it buys: bandits, stale minibatches, and the best step.",
+            "What each rule costs and buys in bandits, with stale minibatches; the best step.",
         ),
-        ("mdp", "The same in decision processes: a chain, a grid, token trees, layers, and the best step."),
+        ("mdp", "The same in decision processes: a chain, a grid, token trees and layers."),
     )
 }
 

@@ -25,9 +25,10 @@ def print_learning(console: Console, config: Config, rows: Sequence[Row]) -> Non
 
 MATCHED_LEGEND = (
     "Per cent of what the best policy would gain, mean over rollouts. tuned: the try that is best on other "
-    "seeds (*: at the edge of what was tried); KL <: the best of those whose KL at the end of a rollout, "
-    "mean over rollouts, stays below there, nats; - no mask: tuned minus importance_sampling, paired by "
-    "seed, 95 %, not corrected for their number; drop: dropped tokens; fell: per cent of the tuned try's "
+    "seeds (*: at the edge of what was tried); KL <: the best try, or coin between "
+    "two of them, whose KL at the end of a rollout, mean over rollouts, is at most that there, nats; "
+    "- no mask: tuned minus importance_sampling, paired by seed, 95 %, not corrected for their number; "
+    "drop: dropped tokens; fell: per cent of the tuned try's "
     "seeds that ended below the start or lost half of their best gain for good; ·: no try fits. Engine noise "
     "is for rules only."
 )

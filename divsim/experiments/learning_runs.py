@@ -1,6 +1,6 @@
 """`exact bandit` and `exact mdp`: the same experiment in two kinds of environments, and what it refuses."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,13 +56,17 @@ def rows(config: Config, tiles: Mapping[str, Arrays]) -> list[Row]:
     return learning.rows(config, tiles) + frontier.rows(config, tiles)
 
 
-def check(config: Config) -> None:
+def check(config: Config, worlds: Collection[str] = (*BANDITS, *PROCESSES)) -> None:
     """Refuse settings that cannot work, before any work.
+
+    Args:
+      config: what was asked.
+      worlds: environments of the command.
 
     Errors: ValueError that names the setting, its value and the remedy.
     """
     for environment in config.environments:
-        require_known("world", environment, (*BANDITS, *PROCESSES))
+        require_known("world", environment, worlds)
     for learner in config.learners:
         require_known("rules", learner, LEARNERS)
     _require_distinct(config)
