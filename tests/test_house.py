@@ -15,14 +15,16 @@ MAY_IMPORT = {
     "divsim/formulas": {"array_api_compat", "divsim.formulas"},
     "divsim/tabular": {"numpy", "scipy", "divsim.formulas", "divsim.tabular"},
     "derivations": {"sympy", "mpmath", "numpy", "divsim.formulas", "divsim.derivations"},
+    "divsim/lm": {"numpy", "torch", "safetensors", "divsim.formulas", "divsim.lm"},
     "divsim/experiments": {
         *("numpy", "scipy", "torch", "sympy", "mpmath", "matplotlib", "rich"),
-        *("divsim.formulas", "divsim.tabular", "divsim.derivations", "divsim.experiments"),
+        *("divsim.formulas", "divsim.tabular", "divsim.lm", "divsim.derivations", "divsim.experiments"),
     },
     "divsim/claims": {"divsim.claims", "divsim.derivations", "divsim.experiments"},
     "divsim/cli": {
         *("tyro", "rich", "divsim", "divsim.cli", "divsim.claims"),
         *("divsim.tabular", "divsim.experiments", "divsim.derivations"),
+        *("torch", "divsim.lm"),
     },
     "tutorials": {
         "numpy",

@@ -170,8 +170,8 @@ def test_resume_refuses_another_config_and_says_which_field(tmp_path: Path) -> N
 
 def test_resume_refuses_other_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(EXPERIMENT, Config(), tmp_path / "run", 2)
-    now = runs.versions()
-    monkeypatch.setattr(runs, "versions", lambda: now | {"numpy": "1.0"})
+    now = runs.versions(("divsim", "numpy", "scipy"))
+    monkeypatch.setattr(runs, "versions", lambda packages: now | {"numpy": "1.0"})
     refused('numpy = .*, now it is "1.0"', tmp_path / "run", resume=True)
 
 

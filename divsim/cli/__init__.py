@@ -13,6 +13,7 @@ from divsim import __version__
 from divsim.cli.claims import claims
 from divsim.cli.common import BadCall, die_with_the_pipe
 from divsim.cli.exact import EXACT
+from divsim.cli.lm import LM
 from divsim.cli.verify import verify
 
 
@@ -21,8 +22,13 @@ def exact() -> int:
     raise BadCall(f"say which experiment, such as divsim exact direction; they are {', '.join(EXACT)}")
 
 
-COMMANDS: dict[str, Callable[..., int]] = {"verify": verify, "exact": exact, "claims": claims}
-GROUPS: dict[str, dict[str, Callable[..., int]]] = {"exact": EXACT}
+def lm() -> int:
+    """Small language models, reinforced from stale samples."""
+    raise BadCall(f"say what to do, such as divsim lm train; there is {', '.join(LM)}")
+
+
+COMMANDS: dict[str, Callable[..., int]] = {"verify": verify, "exact": exact, "lm": lm, "claims": claims}
+GROUPS: dict[str, dict[str, Callable[..., int]]] = {"exact": EXACT, "lm": LM}
 """Commands that have commands of their own."""
 
 DESCRIPTION = "Trust-region masks for reinforcement learning of language models: proven, simulated, taught."

@@ -52,6 +52,7 @@ class Experiment(Generic[C]):
       compute: (config, key) -> named arrays; all randomness comes from `stream(config.seed, key)`.
       rows: (config, {key: arrays}) -> what is reported.
       figures: (config, rows) -> figures by name.
+      packages: whose versions the bits of a result depend on.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Experiment(Generic[C]):
     compute: Callable[[C, str], dict[str, NDArray[Any]]]
     rows: Callable[[C, Mapping[str, Arrays]], list[Row]]
     figures: Callable[[C, Sequence[Row]], "dict[str, Figure]"]
+    packages: tuple[str, ...] = ("divsim", "numpy", "scipy")
 
 
 def stream(seed: int, key: str) -> np.random.Generator:
@@ -108,7 +110,7 @@ def run(
         _write_json(folder / "results.json", document)
         _draw(experiment.figures(config, rows), folder / "figures")
         effort = _effort(processes, time.perf_counter() - start, earlier)
-        _write_json(folder / "environment.json", versions() | effort)
+        _write_json(folder / "environment.json", versions(experiment.packages) | effort)
     return rows
 
 
@@ -151,7 +153,7 @@ def _opened(experiment: Experiment[C], config: C, folder: Path, resume: bool) ->
     asked = {"experiment": experiment.name} | json.loads(json.dumps(dataclasses.asdict(config)))  # type: ignore[call-overload]
     if resume:
         _require_same(folder, "config.json", asked)
-        _require_same(folder, "environment.json", versions())
+        _require_same(folder, "environment.json", versions(experiment.packages))
     elif folder.exists():
         begun = (folder / "config.json").exists()
         way = "; add --resume to go on with it, or" if begun else " and holds no run;"
@@ -164,7 +166,7 @@ def _opened(experiment: Experiment[C], config: C, folder: Path, resume: bool) ->
     with _locked(folder):
         if not resume:
             _write_json(folder / "config.json", asked)
-            _write_json(folder / "environment.json", versions())
+            _write_json(folder / "environment.json", versions(experiment.packages))
         yield tiles
 
 
@@ -179,9 +181,8 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def versions() -> dict[str, Any]:
+def versions(packages: Sequence[str]) -> dict[str, Any]:
     """What the bits of a result depend on besides the config."""
-    packages = ("divsim", "numpy", "scipy")
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in packages},

@@ -1,0 +1,58 @@
+"""What is said of an iteration's tokens: distances, drop rates by case, where rule and ratio differ."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from divsim.formulas import Decision, share
+
+from .loss import Judged
+
+RATIO_CAP = 20.0
+"""Log ratio beyond which rules cap their weight by default, nats."""
+
+
+def token_measures(passes: Sequence[Sequence[Judged]]) -> dict[str, float | None]:
+    """Of all updates of a rollout; shares count tokens with A != 0. None where there is none.
+
+    Args: passes: update by update, what was found of its tokens, piece by piece.
+    """
+    every = [one for judged in passes for one in judged]
+    if not every:
+        return {}
+    kl, log_ratio = joined(every, "kl"), joined(every, "log_ratio")
+    last = torch.cat([one.kl for one in passes[-1]]) if passes[-1] else kl
+    found = {
+        "loss": torch.tensor(
+            [sum(one.loss for one in judged) for judged in passes], dtype=torch.float64
+        ).mean(),
+        "kl": kl.double().mean(),
+        "kl_last": last.double().mean(),
+        "kl_max": kl.max(),
+        "entropy": joined(every, "entropy").double().mean(),
+        "ratio_capped": share(log_ratio > RATIO_CAP, torch.ones_like(log_ratio, dtype=torch.bool)),
+        **_rates([one.decision for one in every]),
+    }
+    return {name: None if torch.isnan(value) else float(value) for name, value in found.items()}
+
+
+def joined(judged: Sequence[Judged], name: str) -> Tensor:
+    """A field of all pieces, side by side: (N,)."""
+    return torch.cat([getattr(one, name) for one in judged])
+
+
+def _rates(decisions: Sequence[Decision]) -> dict[str, Tensor]:
+    def of(name: str) -> Tensor:
+        return torch.cat([getattr(one, name) for one in decisions])
+
+    advantage, drop, far, by_ratio = of("advantage"), ~of("keep"), of("far"), of("ratio_outward")
+    pushed, raised = advantage != 0, advantage > 0
+    return {
+        "far": share(far, pushed),
+        "drop": share(drop, pushed),
+        "drop_above": share(drop, pushed & by_ratio & raised),
+        "drop_below": share(drop, pushed & by_ratio & ~raised),
+        "drop_inward": share(drop, pushed & ~by_ratio),
+        "disagree": share(of("outward") ^ by_ratio, far & pushed),
+    }
