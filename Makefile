@@ -34,6 +34,7 @@ bench: $(VENV)/dev  ## measure the commands, imports and formulas into benchmark
 	$(BIN)/python benchmarks/timings.py
 	$(BIN)/python benchmarks/direction.py
 	$(BIN)/python benchmarks/learner.py
+	$(BIN)/python benchmarks/lm.py
 
 lock: $(VENV)/dev  ## write constraints.txt anew from the installed environment
 	{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new

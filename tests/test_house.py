@@ -27,6 +27,8 @@ MAY_IMPORT = {
         *("torch", "divsim.lm"),
     },
     "tutorials": {
+        "torch",
+        "divsim.lm",
         "numpy",
         "scipy",
         "sympy",
