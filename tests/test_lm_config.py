@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from divsim.lm.config import PRESETS, Config, check, preset
-from divsim.lm.task import FIRST
+from divsim.formulas import View  # noqa: E402
+from divsim.lm.config import PRESETS, Config, check, preset  # noqa: E402
+from divsim.lm.task import FIRST  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "task": "bandit", "task_settings": {"prompts": 40, "arms": 40}, "warm_steps": 0, "prompts": 6, "group": 4,
@@ -58,3 +59,13 @@ def test_presets_can_run(name: str) -> None:
     config = preset(name)
     check(config)
     assert config.make_rule().name and config.objective.rule.name == config.make_rule().name
+
+
+def test_the_cap_of_a_ratio_reaches_every_rule_that_has_one() -> None:
+    view = View.sampled(torch.log(torch.tensor([0.001])), torch.log(torch.tensor([0.9])), vocab_size=50)
+    for rule, capped in (("importance_sampling", 7.0), ("predictive_uniform_kl", 20.0), ("reinforce", 1.0)):
+        decision = small(rule=rule, ratio_cap=7.0 if capped == 7.0 else 20.0).make_rule()(
+            view, torch.tensor([-1.0])
+        )
+        assert float(decision.weight) == pytest.approx(capped if bool(decision.keep) else 0.0)
+    assert small(rule_settings={"ratio_cap": 3.0}).make_rule().name == small().make_rule().name

@@ -155,8 +155,8 @@ def test_f15_padding_and_order_change_nothing() -> None:
 def test_a_table_learns_as_the_exact_worlds_do(name: str) -> None:
     """Three iterations of plain gradient steps on free logits, against the tabular gradient, step by step."""
     config = preset(
-        "table", rule=name, iterations=3, prompts=8, group=4, minibatches=4, lr=30.0, k=5,
-        task_settings={"prompts": 40, "arms": 12},
+        "table", rule=name, ratio_cap=math.exp(20), iterations=3, prompts=8, group=4, minibatches=4,
+        lr=30.0, k=5, task_settings={"prompts": 40, "arms": 12},
     )  # fmt: skip
     state = begin(config, fresh(config), "cpu")
     assert isinstance(state.model, Table)

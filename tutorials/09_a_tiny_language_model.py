@@ -165,8 +165,8 @@ assert from_start > 2 * within
 assert run[-1]["reward"] > run[0]["reward"]
 
 # %% [markdown]
-# Twelve rollouts of small steps are a long way. A trust region bounds none of it, and a reference penalty says
-# nothing about the size of a step.
+# Twelve rollouts of small steps are a long way. A trust region bounds none of it, and a reference penalty
+# says nothing about the size of a step.
 #
 # ## What to take along
 #

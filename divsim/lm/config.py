@@ -27,6 +27,7 @@ class Config:
       model: a name of `MODELS`, or table.
       rule: a name of `RULES`.
       rule_settings: of the rule.
+      ratio_cap: largest ratio that weighs a token, for rules that have one; a detached cap, no mask.
       precision: of training, a name of `PRECISIONS`.
       rollout_precision: of the behaviour policy; likewise.
       iterations: rollouts, each followed by updates.
@@ -61,6 +62,7 @@ class Config:
     model: str = "tiny"
     rule: str = "predictive_uniform_kl"
     rule_settings: dict[str, float] = field(default_factory=dict)
+    ratio_cap: float = 20.0
     precision: str = "fp32"
     rollout_precision: str = "fp32"
     iterations: int = 60
@@ -95,7 +97,8 @@ class Config:
 
     def make_rule(self) -> Rule:
         """The rule with its settings."""
-        return make_rule(self.rule, **self.rule_settings)
+        capped = "ratio_cap" in inspect.signature(RULES[self.rule]).parameters
+        return make_rule(self.rule, **({"ratio_cap": self.ratio_cap} if capped else {}) | self.rule_settings)
 
     @property
     def sampling(self) -> Sampling:
@@ -149,6 +152,7 @@ POSITIVE = (
     "temperature",
     "eval_every",
     "held_out",
+    "ratio_cap",
 )
 NOT_NEGATIVE = ("rows", "lag", "weight_decay", "clip", "warmup", "entropy", "reference", "warm_steps")
 CHOICES = {

@@ -1,5 +1,6 @@
 """What is said of an iteration's tokens: distances, drop rates by case, where rule and ratio differ."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,14 +10,13 @@ from divsim.formulas import Decision, share
 
 from .loss import Judged
 
-RATIO_CAP = 20.0
-"""Log ratio beyond which rules cap their weight by default, nats."""
 
-
-def token_measures(passes: Sequence[Sequence[Judged]]) -> dict[str, float | None]:
+def token_measures(passes: Sequence[Sequence[Judged]], ratio_cap: float) -> dict[str, float | None]:
     """Of all updates of a rollout; shares count tokens with A != 0. None where there is none.
 
-    Args: passes: update by update, what was found of its tokens, piece by piece.
+    Args:
+      passes: update by update, what was found of its tokens, piece by piece.
+      ratio_cap: beyond which a ratio weighs no more.
     """
     every = [one for judged in passes for one in judged]
     if not every:
@@ -31,7 +31,7 @@ def token_measures(passes: Sequence[Sequence[Judged]]) -> dict[str, float | None
         "kl_last": last.double().mean(),
         "kl_max": kl.max(),
         "entropy": joined(every, "entropy").double().mean(),
-        "ratio_capped": share(log_ratio > RATIO_CAP, torch.ones_like(log_ratio, dtype=torch.bool)),
+        "ratio_capped": share(log_ratio > math.log(ratio_cap), torch.ones_like(log_ratio, dtype=torch.bool)),
         **_rates([one.decision for one in every]),
     }
     return {name: None if torch.isnan(value) else float(value) for name, value in found.items()}

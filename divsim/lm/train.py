@@ -96,7 +96,7 @@ def iterate(config: Config, state: State, device: str) -> dict[str, Any]:
         "length": float(rollout.is_response.sum(dim=-1).double().mean()),
         "gradient_norm": float(np.nanmean(norms)) if not all(map(math.isnan, norms)) else None,
         "skipped": sum(map(math.isnan, norms)),
-        **token_measures(passes),
+        **token_measures(passes, config.ratio_cap),
     }
 
 
