@@ -310,7 +310,9 @@ assert policies[at][0] > log_mu[0] and float(change(View.full(log_mu, policies[a
 # **Guess.** Who ends above $\delta$: nobody, some, everybody? Of all the rises of $D$, how much comes from
 # steps that began inside? Which of the masks overshoots most at the large learning rate?
 #
-# ![KL along the minibatches of a rollout, the mask on](../figures/bandit_along.png)
+# ![KL along the minibatches of a rollout](../figures/bandit_along.png)
+#
+# (The figure is from `exact bandit`: twice 16 minibatches, and a radius of .1 nats.)
 
 # %%
 RULES: dict[str, Rule] = {

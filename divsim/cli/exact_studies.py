@@ -24,7 +24,7 @@ def drpo(
     """DRPO's quadratic penalty: its weights, whether a negative one lowers KL, and what 12.5 can mean.
 
     Args:
-      preset: quick takes under half a minute, full about five minutes on two cores.
+      preset: quick takes under half a minute, full about two minutes on two cores.
       delta: radii of the penalty, probabilities; 12.5 and 1 / 12.5 are always among them.
       world: environments to learn in, such as bernoulli language.
       seeds: independent repetitions, of the weights and of learning.

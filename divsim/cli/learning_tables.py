@@ -14,7 +14,12 @@ TARGETS = (0.1,)
 
 
 def print_learning(console: Console, config: Config, rows: Sequence[Row]) -> None:
-    """Every condition's matched comparisons, then the regret against the yardstick."""
+    """What was tried, every condition's matched comparisons, then the regret against the yardstick."""
+    console.print(
+        f"{len(config.rates) * len(config.scales)} tries each, chosen on {config.tuning_seeds} seeds, judged "
+        f"on {config.seeds} others after {config.rollouts} rollouts."
+        + (f" {SHORT}" if config.seeds < ENOUGH_SEEDS else "")
+    )
     for condition in conditions(config):
         _print_matched(console, config, condition, rows)
     console.print(f"[dim]{MATCHED_LEGEND}[/]\n")
@@ -23,10 +28,14 @@ def print_learning(console: Console, config: Config, rows: Sequence[Row]) -> Non
     _print_overshoot(console, config, rows)
 
 
+ENOUGH_SEEDS = 20
+SHORT = "This is a short run: it shows what is measured, and its choices are coarse; see --preset full."
+
 MATCHED_LEGEND = (
     "Per cent of what the best policy would gain, mean over rollouts. tuned: the try that is best on other "
     "seeds (*: at the edge of what was tried); KL <: the best try, or coin between "
-    "two of them, whose KL at the end of a rollout, mean over rollouts, is at most that there, nats; "
+    "two of them, whose KL at the end of a rollout, mean over rollouts, is at most that there "
+    "(seeds that judge may exceed it), nats; "
     "- no mask: tuned minus importance_sampling, paired by seed, 95 %, not corrected for their number; "
     "drop: dropped tokens; fell: per cent of the tuned try's "
     "seeds that ended below the start or lost half of their best gain for good; ·: no try fits. Engine noise "
@@ -34,8 +43,8 @@ MATCHED_LEGEND = (
 )
 STEP_LEGEND = (
     "One rollout with exact advantages against the best policy of the same mean KL(mu || pi): regret is the "
-    "share of E_pi[A] that is missing. beaten: checkpoints above the yardstick; J above: checkpoints whose "
-    "return exceeds what the yardstick promises (in a bandit they are the same)."
+    "share of E_pi[A] that is missing. beaten: per cent of checkpoints above the yardstick; J above: "
+    "of those whose return exceeds what the yardstick promises (in a bandit they are the same)."
 )
 
 

@@ -150,13 +150,13 @@ FIGURES = {
     ),
     "along": (
         _along,
-        "A mask is not a constraint: KL along the minibatches of a rollout, the mask on",
+        "A mask is no constraint: KL at the highest rate tried (dotted: radius of DPPO and predictive)",
         "minibatch of the rollout",
     ),
     "learned": (
         _learned,
         "What is learned within a budget of KL, settings tuned on other seeds",
-        "budget: KL(mu ‖ pi) at the end of a rollout, nats",
+        "budget: KL(mu ‖ pi) on the tuning seeds, nats",
     ),
 }
 """Name -> what is drawn in the panel of a condition, the title, and what the x-axes show."""
