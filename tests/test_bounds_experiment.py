@@ -240,6 +240,8 @@ def test_presets_are_sound() -> None:
     ("change", "words"),
     [
         ({"gammas": (1.0,)}, r"gammas must be in \(0, 1\), got 1.0"),
+        ({"gammas": (0.999999,)}, "gammas must be at most 0.9999, got 0.999999"),
+        ({"seeds": 10**9}, "seeds must be at most 10,000, got 1000000000"),
         ({"gammas": (0.5, 0.5)}, "gammas must be one or more distinct settings"),
         ({"noises": (-0.1,)}, "noises must be a finite number > 0, got -0.1"),
         ({"noises": ()}, "noises must be one or more distinct settings"),

@@ -270,6 +270,8 @@ def test_presets_are_sound() -> None:
         ({"minibatches": (0,)}, "minibatches must be a finite number > 0"),
         ({"scales": (-1.0,)}, "delta must be a finite number > 0, got -1.0"),
         ({"ks": (0,)}, "k must be a finite number > 0, got 0"),
+        ({"engine_noise": 1000.0}, "noise must be at most 100 nats, got 1000.0"),
+        ({"passes": 10**12}, "passes must be at most 1,000,000"),
         ({"engine_noise": float("nan")}, "noise must be a finite number >= 0"),
         ({"seeds": 1}, "seeds must be from 2 to 10,000, got 1"),
         ({"seeds": 10**8}, "seeds must be from 2 to 10,000"),

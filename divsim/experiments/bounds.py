@@ -24,6 +24,10 @@ PRESETS = {"quick": QUICK, "full": FULL}
 LARGEST_TREE = 2**16
 LONGEST = 512
 """A world that counts to T has tables of 2 T^2 entries."""
+LARGEST_GAMMA = 0.9999
+"""The doorway's steps are small against 1 - gamma: at .999999 it is lost in rounding."""
+MOST_SEEDS = 10_000
+"""As many as the other studies take."""
 FURTHEST = 0.35
 """Total variation that every world has room for: mu takes no action that pi moves to more often than .6."""
 
@@ -38,6 +42,8 @@ def check(config: Config) -> None:
     for gamma in config.gammas:
         if not 0 < gamma < 1:
             raise ValueError(f"gammas must be in (0, 1), got {gamma}; finite horizons have other parts")
+        if gamma > LARGEST_GAMMA:
+            raise ValueError(f"gammas must be at most {LARGEST_GAMMA}, got {gamma}; beyond, rounding decides")
     for noise in config.noises:
         require_positive("noises", noise, "it is a standard deviation, in nats")
     for mixing in config.mixings:
@@ -55,6 +61,8 @@ def check(config: Config) -> None:
     _check_growth(config)
     for setting in ("mdps", "trees", "seeds"):
         require_positive(setting, getattr(config, setting), "it counts repetitions")
+    if config.seeds > MOST_SEEDS:
+        raise ValueError(f"seeds must be at most {MOST_SEEDS:,}, got {config.seeds}")
     require_seed(config.seed)
 
 

@@ -34,6 +34,11 @@ _QUICK = {"learners": BRIEF, "rates": (1.0, 4.0), "scales": (0.3, 1.0), "seeds":
 MOST_SEEDS = 10_000
 """All seeds of a try are one tile, and learn together in memory."""
 
+LARGEST_NOISE = 100
+"""Nats. Beyond, mu and pi share no token, and distances are infinite."""
+MOST_REPETITIONS = 1_000_000
+"""Episodes, passes or rollouts."""
+
 PRESETS = {
     "bandit": {"quick": replace(BANDIT, environments=("bernoulli", "language"), **_QUICK), "full": BANDIT},  # type: ignore[arg-type]
     "mdp": {"quick": replace(PROCESS, environments=("chain", "tree"), **_QUICK), "full": PROCESS},  # type: ignore[arg-type]
@@ -89,6 +94,16 @@ def check(config: Config, worlds: Collection[str] = (*BANDITS, *PROCESSES)) -> N
         require_positive("delta", delta, "it multiplies the radii of the rules")
     if not 0 <= config.engine_noise < float("inf"):
         raise ValueError(f"noise must be a finite number >= 0, got {config.engine_noise}; it is in nats")
+    if config.engine_noise > LARGEST_NOISE:
+        raise ValueError(
+            f"noise must be at most {LARGEST_NOISE} nats, got {config.engine_noise}; such as 0.5"
+        )
+    for setting in ("episodes", "passes", "rollouts"):
+        if getattr(config, setting) > MOST_REPETITIONS:
+            raise ValueError(
+                f"{setting} must be at most {MOST_REPETITIONS:,}, got {getattr(config, setting)}; "
+                "all of a seed is in memory at once"
+            )
     require_seed(config.seed)
 
 
