@@ -15,16 +15,17 @@ MAY_IMPORT = {
     "divsim/formulas": {"array_api_compat", "divsim.formulas"},
     "divsim/tabular": {"numpy", "scipy", "divsim.formulas", "divsim.tabular"},
     "derivations": {"sympy", "mpmath", "numpy", "divsim.formulas", "divsim.derivations"},
-    "divsim/lm": {"numpy", "torch", "safetensors", "divsim.formulas", "divsim.lm"},
+    "divsim/lm": {"numpy", "torch", "safetensors", "divsim.formulas", "divsim.lm", "divsim.run_folder"},
     "divsim/experiments": {
         *("numpy", "scipy", "torch", "sympy", "mpmath", "matplotlib", "rich"),
         *("divsim.formulas", "divsim.tabular", "divsim.lm", "divsim.derivations", "divsim.experiments"),
+        "divsim.run_folder",
     },
     "divsim/claims": {"divsim.claims", "divsim.derivations", "divsim.experiments"},
     "divsim/cli": {
         *("tyro", "rich", "divsim", "divsim.cli", "divsim.claims"),
         *("divsim.tabular", "divsim.experiments", "divsim.derivations"),
-        *("torch", "divsim.lm"),
+        *("torch", "divsim.lm", "divsim.run_folder"),
     },
     "tutorials": {
         "torch",

@@ -17,7 +17,8 @@ torch = pytest.importorskip("torch")
 from divsim.lm import checkpoint  # noqa: E402
 from divsim.lm.checkpoint import CheckpointError, found, load, save  # noqa: E402
 from divsim.lm.config import Config, preset  # noqa: E402
-from divsim.lm.run import TrainError, config_of, train  # noqa: E402
+from divsim.lm.run import config_of, train  # noqa: E402
+from divsim.run_folder import RunError  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "task": "bandit", "task_settings": {"prompts": 40, "arms": 40}, "warm_steps": 0, "prompts": 4, "group": 4,
@@ -127,20 +128,20 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_what_cannot_be_begun_or_resumed_is_refused(tmp_path: Path) -> None:
     train(small(iterations=1), tmp_path / "a")
-    with pytest.raises(TrainError, match="exists already; add --resume to go on with it"):
+    with pytest.raises(RunError, match="exists already; add --resume to go on with it"):
         train(small(iterations=1), tmp_path / "a")
-    with pytest.raises(TrainError, match=r"was made with lr = 0.01, now it is 0.02"):
+    with pytest.raises(RunError, match=r"was made with lr = 0.01, now it is 0.02"):
         train(small(iterations=1, lr=0.02), tmp_path / "a", resume=True)
-    with pytest.raises(TrainError, match="holds no run; leave --resume out"):
+    with pytest.raises(RunError, match="holds no run; leave --resume out"):
         train(small(), tmp_path / "b", resume=True)
     assert not (tmp_path / "b").exists()
     (tmp_path / "killed early").mkdir()
     (tmp_path / "killed early" / "lock").write_text("")
     train(small(iterations=1), tmp_path / "killed early")
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainError, match="cannot be written"):
+    with pytest.raises(RunError, match="cannot be written"):
         train(small(), tmp_path / "file" / "run")
-    with pytest.raises(TrainError, match="save_every must be >= 1"):
+    with pytest.raises(RunError, match="save_every must be >= 1"):
         train(small(), tmp_path / "d", save_every=0)
 
 

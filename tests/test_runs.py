@@ -18,7 +18,8 @@ from toy_experiment import EXPERIMENT, Config
 
 from divsim.experiments import runs
 from divsim.experiments.pool import spread
-from divsim.experiments.runs import RunError, run, stream
+from divsim.experiments.runs import run, stream
+from divsim.run_folder import RunError
 
 HERE = Path(__file__).parent
 DEFAULT = Config()

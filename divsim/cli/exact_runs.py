@@ -35,13 +35,14 @@ def run_into(
     processes: int | None,
 ) -> "tuple[list[Row], Path]":
     """Run an experiment with a progress bar; by default into `runs/NAME-PRESET`."""
-    from divsim.experiments.runs import RunError, run
+    from divsim.experiments.runs import run
+    from divsim.run_folder import RunError
 
     if processes is not None and processes < 1:
         raise BadCall(f"--processes must be >= 1, got {processes}")
     folder = out if out is not None else Path("runs") / f"{experiment.name}-{preset}"
     with workers(), progress() as bar:
-        task = bar.add_task(f"exact {experiment.name}", total=None)
+        task = bar.add_task(experiment.name, total=None)
         try:
             rows = run(
                 experiment, config, folder, processes or cores(), resume,

@@ -41,8 +41,8 @@ def train(
 
     from divsim.lm.checkpoint import CheckpointError
     from divsim.lm.config import preset as configured
-    from divsim.lm.run import TrainError
     from divsim.lm.run import train as run
+    from divsim.run_folder import RunError
 
     folder = out if out is not None else Path("runs") / f"lm-{preset}"
     try:
@@ -67,7 +67,7 @@ def train(
 
         try:
             metrics = run(config, folder, chosen(device), resume, save_every, advance)
-        except (TrainError, CheckpointError) as error:
+        except (RunError, CheckpointError) as error:
             raise BadCall(str(error)) from error
     _print(metrics, folder)
     return 0

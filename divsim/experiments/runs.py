@@ -7,11 +7,9 @@ finished tile, written whole or not at all), `results.json` and figures. The sam
 """
 
 import dataclasses
-import fcntl
 import functools
 import importlib
 import json
-import os
 import platform
 import resource
 import sys
@@ -27,6 +25,8 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from divsim.run_folder import RunError, locked, read_json, require_same, write_json, write_whole
+
 from .pool import THREADS, spread
 from .rows import Row
 
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, NDArray[Any]]
 C = TypeVar("C")
-
-
-class RunError(ValueError):
-    """The run cannot start as it was asked for; the message says how to mend it."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +99,14 @@ def run(
         advance(len(keys) - len(missing), len(keys))
         work = functools.partial(_compute, experiment.module, config)
         for done, (key, arrays) in enumerate(spread(work, missing, processes), len(keys) - len(missing) + 1):
-            _write(tiles / f"{key}.npz", functools.partial(_save, arrays))
+            write_whole(tiles / f"{key}.npz", functools.partial(_save, arrays))
             advance(done, len(keys))
         rows = experiment.rows(config, {key: _load(tiles / f"{key}.npz") for key in keys})
         document = {"experiment": experiment.name, "seed": getattr(config, "seed", None), "rows": rows}
-        _write_json(folder / "results.json", document)
+        write_json(folder / "results.json", document)
         _draw(experiment.figures(config, rows), folder / "figures")
         effort = _effort(processes, time.perf_counter() - start, earlier)
-        _write_json(folder / "environment.json", versions(experiment.packages) | effort)
+        write_json(folder / "environment.json", versions(experiment.packages) | effort)
     return rows
 
 
@@ -128,7 +124,7 @@ def _effort(processes: int, seconds: float, earlier: Mapping[str, Any]) -> dict[
 def _environment(folder: Path) -> dict[str, Any]:
     """What is written of an earlier call; nothing if there was none."""
     path = folder / "environment.json"
-    return _read_json(path) if path.exists() else {}
+    return read_json(path) if path.exists() else {}
 
 
 def _compute(module: str, config: Any, key: str) -> dict[str, NDArray[Any]]:
@@ -163,22 +159,11 @@ def _opened(experiment: Experiment[C], config: C, folder: Path, resume: bool) ->
         tiles.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}; name another with --out") from error
-    with _locked(folder):
+    with locked(folder):
         if not resume:
-            _write_json(folder / "config.json", asked)
-            _write_json(folder / "environment.json", versions(experiment.packages))
+            write_json(folder / "config.json", asked)
+            write_json(folder / "environment.json", versions(experiment.packages))
         yield tiles
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """The lock goes with the process that holds it, even if that is killed."""
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"{folder} is in use by another process; wait for it, or name another") from None
-        yield
 
 
 def versions(packages: Sequence[str]) -> dict[str, Any]:
@@ -192,18 +177,11 @@ def versions(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def _require_same(folder: Path, name: str, asked: Mapping[str, Any]) -> None:
-    """The run directory was made by this very call, as far as `name` tells."""
+    """The run directory holds a run, and one that was made by this very call."""
     if not (folder / name).exists():
         way = "name another with --out" if folder.exists() else "leave --resume out to begin it"
         raise RunError(f"--resume: {folder} holds no run ({name} is missing); {way}")
-    found = _read_json(folder / name)
-    for field, value in asked.items():
-        if found.get(field) != value:
-            there, here = json.dumps(found.get(field)), json.dumps(value)
-            raise RunError(
-                f"--resume: {folder} was made with {field} = {there}, now it is {here}; "
-                "repeat the call that made it, or name another directory with --out"
-            )
+    require_same(folder, name, asked)
 
 
 def _save(arrays: Arrays, file: IO[bytes]) -> None:
@@ -216,24 +194,3 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             return dict(archive)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(f"{path} cannot be read; delete it and add --resume to compute it anew") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunError(f"{path} cannot be read ({error}); name another directory with --out") from error
-    return found
-
-
-def _write_json(path: Path, document: Any) -> None:
-    text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    _write(path, lambda file: file.write(text.encode()))
-
-
-def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """The whole file or none: a kill leaves nothing half-written under its name."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with part.open("wb") as file:
-        write(file)
-    part.replace(path)

@@ -5,9 +5,7 @@ last one, which come out the same to the last bit when the run resumes. What is 
 """
 
 import dataclasses
-import fcntl
 import json
-import os
 import platform
 import signal
 import time
@@ -20,16 +18,13 @@ from typing import Any
 
 import torch
 
+from divsim.run_folder import RunError, locked, read_json, require_same, write_json, write_whole
+
 from .checkpoint import load, save
 from .config import Config, check
 from .evaluate import evaluate
 from .train import begin, iterate, restore, snapshot
 from .warm_start import key, warm_start
-
-
-class TrainError(ValueError):
-    """The run cannot start, or cannot go on; the message says how to mend it."""
-
 
 Advance = Callable[[str, int, int, Mapping[str, Any]], None]
 """(what is done, finished, of all, the newest measurements)."""
@@ -53,11 +48,11 @@ def train(
       save_every: iterations between checkpoints.
       advance: is told of every step.
 
-    Errors: TrainError or ValueError before any work; KeyboardInterrupt after a checkpoint.
+    Errors: RunError or ValueError before any work; KeyboardInterrupt after a checkpoint.
     """
     check(config)
     if save_every < 1:
-        raise TrainError(f"save_every must be >= 1, got {save_every}")
+        raise RunError(f"save_every must be >= 1, got {save_every}")
     with _opened(config, folder, device, resume), _interruptible() as wants_to_stop:
         base = warm_start(config, lambda done, total: advance("warm start", done, total, {}))
         state = begin(config, base, device)
@@ -65,17 +60,17 @@ def train(
         if saved is not None:
             restore(state, *saved)
         metrics = _metrics(folder)[: state.iteration]
-        _write_lines(folder / "metrics.jsonl", metrics)
+        kept = "".join(map(_line, metrics)).encode()
+        write_whole(folder / "metrics.jsonl", lambda file: file.write(kept))
         while state.iteration < config.iterations:
             start = time.perf_counter()
             measured = iterate(config, state, device)
             if state.iteration % config.eval_every == 0 or state.iteration == config.iterations:
                 measured |= evaluate(config, state.model, device)
             tokens = measured["length"] * config.prompts * config.group
-            line = json.loads(json.dumps(measured))
-            metrics.append(line)
+            metrics.append(measured)
             seconds = {"tokens_per_second": round(tokens / (time.perf_counter() - start))}
-            _append(folder / "metrics.jsonl", line)
+            _append(folder / "metrics.jsonl", measured)
             advance("train", state.iteration, config.iterations, measured | seconds)
             due = state.iteration % save_every == 0 or state.iteration == config.iterations
             if due or wants_to_stop():
@@ -110,25 +105,23 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 @contextmanager
 def _opened(config: Config, folder: Path, device: str, resume: bool) -> Iterator[None]:
     asked = json.loads(json.dumps(dataclasses.asdict(config)))
+    begun = (folder / "config.json").exists()
+    if resume and not begun:
+        raise RunError(f"--resume: {folder} holds no run; leave --resume out to begin it, or name another")
     if resume:
-        _require_same(folder, asked, device)
+        require_same(folder, "config.json", asked)
     elif folder.exists() and (not folder.is_dir() or any(map(_is_something, folder.iterdir()))):
-        way = "add --resume to go on with it, or " if (folder / "config.json").exists() else ""
-        raise TrainError(f"{folder} exists already; {way}name another with --out")
+        way = "add --resume to go on with it, or " if begun else ""
+        raise RunError(f"{folder} exists already; {way}name another with --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
     except OSError as error:
-        raise TrainError(f"{folder} cannot be written: {error.strerror}; name another with --out") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise TrainError(f"{folder} is in use by another process; wait for it, or name another") from None
+        raise RunError(f"{folder} cannot be written: {error.strerror}; name another with --out") from error
+    with locked(folder):
         if not resume:
-            _write_json(folder / "config.json", asked)
+            write_json(folder / "config.json", asked)
         if not (folder / "env.json").exists():
-            _write_json(folder / "env.json", environment(config, device))
+            write_json(folder / "env.json", environment(config, device))
         yield
 
 
@@ -140,12 +133,12 @@ def _is_something(path: Path) -> bool:
 def config_of(folder: Path) -> Config:
     """What a run was asked.
 
-    Errors: TrainError if there is no run.
+    Errors: RunError if there is no run.
     """
     path = folder / "config.json"
     if not path.exists():
-        raise TrainError(f"{folder} holds no run; name the directory of one")
-    asked = json.loads(path.read_text(encoding="utf-8"))
+        raise RunError(f"{folder} holds no run; name the directory of one")
+    asked = read_json(path)
     return Config(**(asked | {"betas": tuple(asked["betas"])}))
 
 
@@ -163,19 +156,6 @@ def environment(config: Config, device: str) -> dict[str, Any]:
     }
 
 
-def _require_same(folder: Path, asked: Mapping[str, Any], device: str) -> None:
-    path = folder / "config.json"
-    if not path.exists():
-        raise TrainError(f"--resume: {folder} holds no run; leave --resume out to begin it, or name another")
-    there = json.loads(path.read_text(encoding="utf-8"))
-    for name, value in asked.items():
-        if there.get(name) != value:
-            raise TrainError(
-                f"--resume: {folder} was made with {name} = {there.get(name)!r}, now it is {value!r}; "
-                "repeat the call that made it, or name another directory with --out"
-            )
-
-
 def _metrics(folder: Path) -> list[dict[str, Any]]:
     """The whole lines; a kill may have left half of the last one."""
     path = folder / "metrics.jsonl"
@@ -185,21 +165,10 @@ def _metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def _append(path: Path, line: Mapping[str, Any]) -> None:
+def _append(path: Path, measured: Mapping[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, sort_keys=True) + "\n")
+        file.write(_line(measured))
 
 
-def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    _write(path, "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
-
-
-def _write_json(path: Path, document: Mapping[str, Any]) -> None:
-    _write(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    """The whole file or none."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+def _line(measured: Mapping[str, Any]) -> str:
+    return json.dumps(measured, sort_keys=True) + "\n"
