@@ -39,6 +39,7 @@ def train(
     _require_torch()
     import torch
 
+    from divsim.cli.lm_tables import print_training
     from divsim.lm.checkpoint import CheckpointError
     from divsim.lm.config import preset as configured
     from divsim.lm.run import train as run
@@ -69,7 +70,8 @@ def train(
             metrics = run(config, folder, chosen(device), resume, save_every, advance)
         except (RunError, CheckpointError) as error:
             raise BadCall(str(error)) from error
-    _print(metrics, folder)
+    print_training(output(), metrics)
+    output().print(f"written to {folder}: metrics.jsonl ({len(metrics)} iterations), config, checkpoints")
     return 0
 
 
@@ -169,7 +171,7 @@ def compare(
       0.
     """
     _require_torch()
-    from divsim.cli.compare_tables import print_compare
+    from divsim.cli.lm_tables import print_compare
     from divsim.experiments import compare as module
 
     said = {"regime": regime, "rules": rules, "precisions": precisions, "iterations": iterations}
@@ -225,32 +227,6 @@ def chosen(device: str) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise BadCall("--device cuda: torch sees no such device; take cpu, or auto")
     return device
-
-
-SHOWN = (
-    "reward",
-    "held_out_greedy",
-    "held_out_sampled",
-    "kl",
-    "kl_max",
-    "entropy",
-    "far",
-    "drop",
-    "disagree",
-)
-
-
-def _print(metrics: list[dict[str, Any]], folder: Path) -> None:
-    from divsim.cli.exact_tables import table
-
-    console = output()
-    made = table("", ("iteration",), SHOWN)
-    for line in metrics:
-        if "held_out_greedy" in line:
-            cells = ["·" if line.get(name) is None else f"{line[name]:.3g}" for name in SHOWN]
-            made.add_row(str(line["iteration"]), *cells)
-    console.print(made)
-    console.print(f"written to {folder}: metrics.jsonl ({len(metrics)} iterations), config, checkpoints")
 
 
 LM: dict[str, Callable[..., int]] = {"train": train, "eval": evaluate, "sample": sample, "compare": compare}
