@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from divsim.lm import checkpoint  # noqa: E402
 from divsim.lm.checkpoint import CheckpointError, found, load, save  # noqa: E402
 from divsim.lm.config import Config, preset  # noqa: E402
+from divsim.lm.model import build, load_weights, untied  # noqa: E402
 from divsim.lm.run import config_of, train  # noqa: E402
 from divsim.run_folder import RunError  # noqa: E402
 
@@ -225,3 +226,13 @@ def test_a_wrong_call_is_refused_in_one_line(words: tuple[str, ...], says: str, 
     )
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert not list(tmp_path.glob("runs"))
+
+
+def test_weights_of_another_model_are_refused() -> None:
+    tied, untied_head = (build(model, vocab_size=11, longest=6, seed=0) for model in ("tiny", "untied"))
+    weights = untied(tied)
+    assert "head.weight" not in weights
+    load_weights(tied, weights)
+    for wrong in (untied(untied_head), {name: part for name, part in weights.items() if "norm" not in name}):
+        with pytest.raises(ValueError, match=r"weights are not those of this model: .*(head|norm)\.weight"):
+            load_weights(tied, wrong)

@@ -4,7 +4,6 @@ Three parts. `discounted`: the trust-region theorems on random processes, and wh
 the finite-horizon bounds of language models by enumeration. `growth`: the same over long episodes.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from .bounds_config import Config
@@ -12,7 +11,7 @@ from .bounds_discounted import DISCOUNTED
 from .bounds_figures import figures
 from .bounds_growth import GROWTH
 from .bounds_horizon import TREE
-from .checks import require_positive, require_seed
+from .checks import require_distinct, require_positive, require_seed
 from .parts import assemble
 
 PARTS = (DISCOUNTED, TREE, GROWTH)
@@ -38,7 +37,7 @@ def check(config: Config) -> None:
     Errors: ValueError that names the setting, its value and the remedy.
     """
     for setting in ("gammas", "noises", "mixings", "shapes", "horizons", "distances"):
-        _require_distinct(setting, getattr(config, setting))
+        require_distinct(setting, getattr(config, setting), "settings")
     for gamma in config.gammas:
         if not 0 < gamma < 1:
             raise ValueError(f"gammas must be in (0, 1), got {gamma}; finite horizons have other parts")
@@ -77,8 +76,3 @@ def _check_growth(config: Config) -> None:
             raise ValueError(
                 f"distances must be in (0, {FURTHEST}], got {distance}; it is a total variation a step"
             )
-
-
-def _require_distinct(setting: str, values: Sequence[object]) -> None:
-    if not values or len(set(values)) < len(values):
-        raise ValueError(f"{setting} must be one or more distinct settings, got {values}; name each once")

@@ -28,6 +28,17 @@ def require_positive(setting: str, value: float, remedy: str) -> None:
         raise ValueError(f"{setting} must be a finite number > 0, got {value}; {remedy}")
 
 
+def require_distinct(setting: str, values: Collection[object], what: str) -> None:
+    """One or more, none twice.
+
+    >>> require_distinct("rules", ("spo", "spo"), "names")
+    Traceback (most recent call last):
+    ValueError: rules must be one or more distinct names, got ('spo', 'spo'); name each once
+    """
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"{setting} must be one or more distinct {what}, got {values}; name each once")
+
+
 def require_deltas(deltas: tuple[float, ...]) -> None:
     """Distinct radii of the regions."""
     for delta in deltas:

@@ -5,8 +5,7 @@ different update, so differences are taken seed by seed. What is left out: tunin
 learning rate, and its radius is its own, so a difference is one between settings as much as between rules.
 """
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +14,12 @@ from numpy.typing import NDArray
 
 from divsim.formulas import RULES
 
-from .checks import require_known, require_seed
+from .checks import require_distinct, require_known, require_seed
 from .compare_figures import figures
-from .rows import Row, row
+from .pool import THREADS
+from .rows import Row, mean_row, row
 from .runs import Arrays, Experiment
-from .statistics import mean, sign_flip_p
+from .statistics import log_or_nan, mean, sign_flip_p
 
 PRECISIONS = {
     "preset": None,
@@ -84,12 +84,12 @@ PRESETS = {
 
 
 def tiles(config: Config) -> tuple[str, ...]:
-    """One run each; the seeds of one base follow one another, so that one worker makes its warm start."""
+    """One run each; neighbours have other bases, so that workers do not wait for one warm start."""
     return tuple(
         f"{rule}@{precision}@{seed}"
-        for seed in range(config.seeds)
-        for precision in config.precisions
         for rule in config.rules
+        for precision in config.precisions
+        for seed in range(config.seeds)
     )
 
 
@@ -101,7 +101,7 @@ def compute(config: Config, key: str) -> dict[str, NDArray[Any]]:
     from divsim.lm.train import begin, iterate
     from divsim.lm.warm_start import warm_start
 
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.set_num_threads(THREADS)
     rule, precision, seed = key.split("@")
     asked = run_config(config, rule, precision, int(seed))
     state = begin(asked, warm_start(asked), "cpu")
@@ -142,7 +142,7 @@ def rows(config: Config, tiles: Mapping[str, Arrays]) -> list[Row]:
         for rule, measured in summaries.items():
             key = {"precision": precision, "rule": rule}
             for name, values in measured.items():
-                found += _mean_row(values, table="summary", quantity=name, **key)
+                found += mean_row(values, table="summary", quantity=name, **key)
             for against in references(config, rule):
                 for name in ("reward_last", "reward_mean", *FINAL):
                     gap = measured[name] - summaries[against][name]
@@ -151,7 +151,7 @@ def rows(config: Config, tiles: Mapping[str, Arrays]) -> list[Row]:
             for name in ("reward", "log_kl", "entropy", "drop"):
                 curve = np.stack([_curve(arrays, name) for arrays in runs[rule]])
                 for iteration, values in enumerate(curve.T, start=1):
-                    found += _mean_row(values, table="curve", quantity=name, iteration=iteration, **key)
+                    found += mean_row(values, table="curve", quantity=name, iteration=iteration, **key)
     return found
 
 
@@ -159,8 +159,7 @@ def _curve(arrays: Arrays, name: str) -> NDArray[np.float64]:
     """A curve of a run; KL in logs, because it spans orders of magnitude."""
     if name != "log_kl":
         return np.asarray(arrays[name])
-    kl = arrays["kl"]
-    return np.log(kl, where=kl > 0, out=np.full_like(kl, np.nan))
+    return log_or_nan(arrays["kl"])
 
 
 def references(config: Config, rule: str) -> list[str]:
@@ -185,11 +184,6 @@ def _defined_mean(values: NDArray[np.float64]) -> float:
     return float(defined.mean()) if len(defined) else np.nan
 
 
-def _mean_row(values: NDArray[np.float64], **key: Any) -> Iterable[Row]:
-    if np.any(np.isfinite(values)):
-        yield row(mean(np.where(np.isfinite(values), values, np.nan)), len(values), **key)
-
-
 def check(config: Config) -> None:
     """Refuse what cannot work, before any work.
 
@@ -203,8 +197,7 @@ def check(config: Config) -> None:
     ):  # fmt: skip
         for value in values:
             require_known(name, value, known)
-        if not values or len(set(values)) < len(values):
-            raise ValueError(f"{name} must be one or more distinct names, got {values}; name each once")
+        require_distinct(name, values, "names")
     if config.seeds < 2:
         raise ValueError(f"seeds must be >= 2, got {config.seeds}; an interval needs two")
     if not 1 <= config.bases <= config.seeds:

@@ -16,10 +16,10 @@ from divsim.tabular.learner import History
 
 from .learners import Setting, run_learner, settings
 from .learning_config import Condition, Config, conditions
-from .matching import Tried, matched_rows, mean_row
-from .rows import Key, Row, row
+from .matching import Tried, matched_rows
+from .rows import Key, Row, mean_row, row
 from .runs import Arrays, stream
-from .statistics import mean, share
+from .statistics import log_or_nan, mean, share
 
 PHASES: dict[str, Callable[[Config], int]] = {
     "tune": lambda config: config.tuning_seeds,
@@ -162,7 +162,11 @@ def _along_rows(tried: Tried, key: Key) -> Iterable[Row]:
     steepest = max((setting for setting in tried if setting.scale == 1), key=lambda s: s.rate, default=None)
     if steepest is not None:
         for place, kl in enumerate(tried[steepest]["along"].T):
-            log_kl = np.log(kl, where=kl > 0, out=np.full_like(kl, np.nan))
             yield from mean_row(
-                log_kl, table="along", minibatch=place + 1, quantity="log_kl", setting=steepest.name, **key
+                log_or_nan(kl),
+                table="along",
+                minibatch=place + 1,
+                quantity="log_kl",
+                setting=steepest.name,
+                **key,
             )

@@ -11,7 +11,7 @@ from divsim.tabular.environments import BANDITS, PROCESSES
 from divsim.tabular.rollouts import ESTIMATORS
 
 from . import frontier, learning
-from .checks import require_known, require_positive, require_seed
+from .checks import require_distinct, require_known, require_positive, require_seed
 from .learners import LEARNERS, SEEING_TOP_K
 from .learning_config import Config
 from .rows import Row
@@ -115,5 +115,4 @@ def _require_distinct(config: Config) -> None:
     }
     lists |= {"minibatches": config.minibatches, "k": config.ks or (0,)}
     for flag, names in lists.items():
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"{flag} must be one or more distinct values, got {names}; name each once")
+        require_distinct(flag, names, "values")

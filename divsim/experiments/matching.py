@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 
 from .learners import Setting, settings
 from .learning_config import Condition, Config
-from .rows import Key, Row, row
+from .rows import Key, Row, mean_row, row
 from .runs import Arrays
 from .statistics import Estimate, mean, share, sign_flip_p
 
@@ -111,12 +111,6 @@ def matched_rows(
                 if reference in entered and learner != reference:
                     theirs = tossed(entered[reference], tried[reference]["test"], "mean_gain")
                     yield _difference(tossed(coin, tests, "mean_gain") - theirs, learner, reference, key)
-
-
-def mean_row(values: NDArray[np.float64], **key: Any) -> Iterable[Row]:
-    """The mean over seeds; none where there is nothing to count, or a KL is infinite."""
-    if not np.all(np.isnan(values)) and not np.any(np.isinf(values)):
-        yield row(mean(values), len(values), **key)
 
 
 def failed(arrays: Arrays) -> Estimate:

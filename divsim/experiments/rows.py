@@ -9,7 +9,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from .statistics import Estimate
+import numpy as np
+from numpy.typing import NDArray
+
+from .statistics import Estimate, mean
 
 Row = dict[str, Any]
 Key = dict[str, Any]
@@ -33,6 +36,12 @@ def row(estimate: Estimate, tokens: int, p: float | None = None, **key: Any) -> 
         "seeds": estimate.clusters,
         "p": _number(p),
     }
+
+
+def mean_row(values: NDArray[np.float64], **key: Any) -> Iterable[Row]:
+    """The mean over seeds; none where there is nothing to count, or a KL is infinite."""
+    if not np.all(np.isnan(values)) and not np.any(np.isinf(values)):
+        yield row(mean(values), len(values), **key)
 
 
 def find(rows: Iterable[Row], **key: Any) -> Row:

@@ -39,6 +39,15 @@ class Estimate:
     clusters: int
 
 
+def log_or_nan(values: Floats) -> Floats:
+    """The logarithm, NaN where a value is not above 0.
+
+    >>> log_or_nan(np.array([1.0, 0.0]))
+    array([ 0., nan])
+    """
+    return np.log(values, where=values > 0, out=np.full_like(values, np.nan))
+
+
 def mean(per_cluster: ArrayLike) -> Estimate:
     """The mean over clusters with Student's interval: (n,) -> Estimate. NaN entries are left out.
 

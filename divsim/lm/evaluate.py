@@ -7,7 +7,7 @@ import torch
 
 from .checkpoint import load
 from .config import Config
-from .model import Decoder, Table
+from .model import Decoder, Table, load_weights
 from .precision import PRECISIONS, engine, prepared
 from .rollout import Rollout, Sampling, generate
 from .streams import stream
@@ -74,5 +74,5 @@ def trained(config: Config, folder: Path, device: str = "cpu") -> "Decoder | Tab
     if saved is None:
         raise ValueError(f"{folder} has no checkpoint; train it first with divsim lm train --out {folder}")
     model = prepared(fresh(config), PRECISIONS[config.precision])
-    model.load_state_dict(saved[0], strict=False)
+    load_weights(model, saved[0])
     return model.to(device)

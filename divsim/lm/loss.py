@@ -114,7 +114,7 @@ def response_log_probs(
 
 
 def backward(
-    model: Policy, batch: Batch, objective: Objective, context: Context = nullcontext, scale: float = 1.0
+    model: Policy, batch: Batch, objective: Objective, context: Context = nullcontext
 ) -> list[Judged]:
     """Add the gradient of the loss to the parameters; what was found, piece by piece.
 
@@ -123,7 +123,6 @@ def backward(
       batch: what is learned from.
       objective: what is optimised.
       context: in which the model runs, such as autocast.
-      scale: multiplies gradients, not the loss that is returned.
 
     Errors: ValueError that names a number that is not finite at a response token.
     """
@@ -138,7 +137,7 @@ def backward(
         with context():
             logits = model.head(leaf[start : start + objective.piece])
         loss, found = _piece(logits, batch, objective, rows, columns)
-        (scale * loss).backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         judged.append(found)
     if hidden.requires_grad and leaf.grad is not None:
         hidden.backward(leaf.grad)  # type: ignore[no-untyped-call]

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 
 import torch
 from torch import Tensor
 
-from divsim.formulas import Decision, share
+from divsim.formulas import Decision, diagnostics, share
 
 from .loss import Judged
 
@@ -32,7 +33,7 @@ def token_measures(passes: Sequence[Sequence[Judged]], ratio_cap: float) -> dict
         "kl_max": kl.max(),
         "entropy": joined(every, "entropy").double().mean(),
         "ratio_capped": share(log_ratio > math.log(ratio_cap), torch.ones_like(log_ratio, dtype=torch.bool)),
-        **_rates([one.decision for one in every]),
+        **diagnostics(side_by_side([one.decision for one in every])),
     }
     return {name: None if torch.isnan(value) else float(value) for name, value in found.items()}
 
@@ -42,17 +43,7 @@ def joined(judged: Sequence[Judged], name: str) -> Tensor:
     return torch.cat([getattr(one, name) for one in judged])
 
 
-def _rates(decisions: Sequence[Decision]) -> dict[str, Tensor]:
-    def of(name: str) -> Tensor:
-        return torch.cat([getattr(one, name) for one in decisions])
-
-    advantage, drop, far, by_ratio = of("advantage"), ~of("keep"), of("far"), of("ratio_outward")
-    pushed, raised = advantage != 0, advantage > 0
-    return {
-        "far": share(far, pushed),
-        "drop": share(drop, pushed),
-        "drop_above": share(drop, pushed & by_ratio & raised),
-        "drop_below": share(drop, pushed & by_ratio & ~raised),
-        "drop_inward": share(drop, pushed & ~by_ratio),
-        "disagree": share(of("outward") ^ by_ratio, far & pushed),
-    }
+def side_by_side(decisions: Sequence[Decision]) -> Decision:
+    """The decisions of all pieces as one: (N,) each."""
+    parts = [[getattr(one, field.name) for one in decisions] for field in fields(Decision)]
+    return Decision(*(None if part[0] is None else torch.cat(part) for part in parts))

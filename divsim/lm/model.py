@@ -5,6 +5,7 @@ head in pieces. Prompts are padded on the left; a position counts tokens, not pa
 dropout, rotary positions, grouped heads.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -191,3 +192,25 @@ def build(model: str, vocab_size: int, longest: int, seed: int) -> "Decoder | Ta
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Table(vocab_size) if model == "table" else Decoder(MODELS[model], vocab_size, longest)
+
+
+def untied(model: nn.Module) -> dict[str, Tensor]:
+    """The weights by name, each tensor once: a tied head goes by the name of its embedding."""
+    seen: dict[int, str] = {}
+    weights = model.state_dict(keep_vars=True)
+    for name, tensor in weights.items():
+        seen.setdefault(id(tensor), name)
+    return {name: weights[name].detach().contiguous() for name in seen.values()}
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Put weights as `untied` names them into a model of the same shape.
+
+    Errors: ValueError if some are missing, or not the model's: nothing keeps an old value by accident.
+    """
+    if weights.keys() != untied(model).keys():
+        differing = ", ".join(sorted(weights.keys() ^ untied(model).keys()))
+        raise ValueError(
+            f"weights are not those of this model: {differing}; take the file of the same config"
+        )
+    model.load_state_dict(dict(weights), strict=False)

@@ -22,12 +22,11 @@ from .config import Config
 from .evaluate import sampled
 from .loss import Batch, Context, Judged, Objective, backward, response_log_probs
 from .measures import token_measures
-from .model import Decoder, Table
+from .model import Decoder, Table, load_weights, untied
 from .precision import PRECISIONS, autocast, engine, prepared
 from .rollout import Rollout
 from .streams import stream
 from .task import draw_prompts, longest_response, reward
-from .warm_start import fresh, untied
 
 Weights = dict[str, Tensor]
 
@@ -104,7 +103,7 @@ def iterate(config: Config, state: State, device: str) -> dict[str, Any]:
 def collect(config: Config, state: State, device: str) -> tuple[Rollout, Tensor]:
     """A rollout of the behaviour policy, (P G) rows, group by group, and its rewards (P, G) float64."""
     state.past.append(copy.deepcopy(state.model.state_dict()))
-    behind = prepared(fresh(config), PRECISIONS[config.precision]).to(device)
+    behind = copy.deepcopy(state.model)
     behind.load_state_dict(state.past[0])
     behaviour = engine(behind, PRECISIONS[config.rollout_precision])
     task = config.make_task()
@@ -181,7 +180,7 @@ def snapshot(state: State) -> tuple[Weights, dict[str, Any]]:
 
 def restore(state: State, weights: Weights, saved: Mapping[str, Any]) -> None:
     """Put a run back to where it was."""
-    state.model.load_state_dict(weights, strict=False)
+    load_weights(state.model, weights)
     state.optimiser.load_state_dict(saved["optimiser"])
     state.past.extend(saved["past"])
     state.iteration, state.updates = saved["iteration"], saved["updates"]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .config import Config
-from .model import MODELS, Decoder, Table, build
+from .model import MODELS, Decoder, Table, build, load_weights, untied
 from .precision import log_probs
 from .streams import stream
 from .task import PAD, draw_prompts, left_padded, longest_response, noisy_answer
@@ -84,17 +84,8 @@ def warm_start(
             part = path.with_name(f".{path.name}.{os.getpid()}")
             save_file(untied(model), part)
             part.replace(path)
-    model.load_state_dict(load_file(path), strict=False)
+    load_weights(model, load_file(path))
     return model
-
-
-def untied(model: nn.Module) -> dict[str, Tensor]:
-    """The weights by name, each tensor once: a tied head goes by the name of its embedding."""
-    seen: dict[int, str] = {}
-    weights = model.state_dict(keep_vars=True)
-    for name, tensor in weights.items():
-        seen.setdefault(id(tensor), name)
-    return {name: weights[name].detach().contiguous() for name in seen.values()}
 
 
 def supervise(
