@@ -15,7 +15,7 @@ from divsim.experiments.bounds import EXPERIMENT, FULL, PARTS, QUICK, check
 from divsim.experiments.bounds_discounted import DISCOUNTED
 from divsim.experiments.bounds_growth import GROWTH, points
 from divsim.experiments.bounds_horizon import REWARDS, TREE
-from divsim.experiments.bounds_rows import bound_rows
+from divsim.experiments.bounds_rows import bound_rows, violations
 from divsim.experiments.parts import Part
 from divsim.experiments.rows import Row, find, select
 from divsim.experiments.runs import stream
@@ -91,6 +91,22 @@ def test_a_planted_violation_is_counted_in_the_world_that_counts(
     planted = select(tenth(GROWTH, "rare", found["growth", "rare"]), quantity="violation_share")
     broken = {row["bound"] for row in planted if row["rewards"] == "worst" and row["value"] > 0}
     assert broken >= {"quadratic", "coupling", "adaptive", "smallest", "linear"}
+
+
+def test_violations_count_bounds_and_identities_once(
+    found: dict[tuple[str, str], Seeds], rows: list[Row]
+) -> None:
+    assert violations(rows)[0] == 0
+    whole = select(rows, quantity="largest_error", bound="performance_difference")[0]
+    for error in (0.1, float("nan")):
+        assert violations([*rows, whole | {"value": error}]) == (1, violations(rows)[1])
+    planted, seeds = tenth(TREE, "tree", found["tree", "tree"]), found["tree", "tree"]
+    proper = [b for b, name in enumerate(BOUNDS) if name != "smallest"]
+    by_hand = sum(
+        np.sum(seeds["error"][:, :, r][:, :, None] > 0.1 * seeds["bound"][:, :, proper] + 1e-12)
+        for r in range(len(REWARDS))
+    )
+    assert violations(planted)[0] == by_hand > 100
 
 
 def test_the_penalties_are_attained_at_the_door(rows: list[Row]) -> None:
@@ -241,7 +257,7 @@ def test_presets_are_sound() -> None:
     [
         ({"gammas": (1.0,)}, r"gammas must be in \(0, 1\), got 1.0"),
         ({"gammas": (0.999999,)}, "gammas must be at most 0.9999, got 0.999999"),
-        ({"seeds": 10**9}, "seeds must be at most 10,000, got 1000000000"),
+        ({"seeds": 10**9}, "seeds must be from 2 to 10,000, got 1000000000"),
         ({"gammas": (0.5, 0.5)}, "gammas must be one or more distinct settings"),
         ({"noises": (-0.1,)}, "noises must be a finite number > 0, got -0.1"),
         ({"noises": ()}, "noises must be one or more distinct settings"),
@@ -256,7 +272,7 @@ def test_presets_are_sound() -> None:
         ({"distance": 0.4}, r"distances must be in \(0, 0.35\], got 0.4"),
         ({"distances": (0.0,)}, "got 0.0; it is a total variation"),
         ({"mdps": 0}, "mdps must be a finite number > 0, got 0"),
-        ({"seeds": 0}, "seeds must be a finite number > 0"),
+        ({"seeds": 1}, "seeds must be from 2 to 10,000, got 1; an interval needs two"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
     ],
 )

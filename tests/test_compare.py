@@ -107,7 +107,7 @@ def test_a_figure_has_a_panel_a_precision(found: list[Row]) -> None:
         ({"rules": ("ppo",)}, "rules 'ppo' is unknown"),
         ({"rules": ("spo", "spo")}, "rules must be one or more distinct names"),
         ({"precisions": ("fp4",)}, "precisions 'fp4' is unknown"),
-        ({"seeds": 1}, "seeds must be >= 2"),
+        ({"seeds": 1}, "seeds must be from 2 to 10,000, got 1"),
         ({"bases": 9}, "bases must be from 1 to the 3 seeds, got 9"),
         ({"seed": -1}, "seed must be >= 0"),
         ({"iterations": -3}, "iterations must be a finite number > 0"),

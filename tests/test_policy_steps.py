@@ -1,5 +1,6 @@
 """Steps of the field against their own objectives, the yardstick, enumeration, and published rules."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -81,6 +82,16 @@ def test_natural_gradient_misses_by_the_root_of_delta(divergence: Divergence, sc
         off.append(np.median(np.abs(reached / delta - 1)))
     # The third cumulant is the first thing that the model leaves out: relative error ~ eta ~ sqrt(delta).
     np.testing.assert_allclose(np.diff(np.log(off)) / np.diff(np.log(radii)), 0.5, atol=0.05)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**1000])
+def test_a_natural_gradient_does_not_depend_on_the_unit_of_reward(scope: str, scale: float) -> None:
+    problem = random_problem(5)
+    other = replace(problem, advantage=scale * problem.advantage)
+    step, same = (natural_gradient(one, 0.05, scope) for one in (problem, other))
+    np.testing.assert_array_equal(step, same)  # by a power of two: every bit
+    assert not np.allclose(step, problem.log_mu)
 
 
 def test_natural_gradient_can_leave_the_region_and_never_beats_the_optimum_at_its_own_distance() -> None:
@@ -296,6 +307,9 @@ def test_refusals_name_the_remedy() -> None:
         natural_gradient(problem, 0.0, "mean")
     with pytest.raises(ValueError, match="scope must be one of state, mean"):
         natural_gradient(problem, 0.1, "worst")
+    for alpha in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match=r"alpha must be in \[0, 1\]"):
+            conservative(problem, alpha)
 
 
 @pytest.mark.parametrize("log_rare", [-300.0, -690.0, -720.0])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from divsim.formulas import FORWARD_KL, TV
 from divsim.tabular.tree_pairs import (
-    log_later_ratio,
     prefix_divergences,
+    sum_of_later,
     surrogate,
     surrogate_error,
     surrogate_error_weights,
@@ -169,7 +169,17 @@ def test_laws_of_every_tree(seed: int, vocab: int, horizon: int) -> None:
 
 def test_later_ratio_is_a_product_of_what_follows() -> None:
     log_r = np.log(np.array([2.0, 3.0, 5.0]))
-    np.testing.assert_allclose(np.exp(log_later_ratio(log_r)), [15, 5, 1], rtol=1e-14)
+    np.testing.assert_allclose(np.exp(sum_of_later(log_r)), [15, 5, 1], rtol=1e-14)
+
+
+def test_policies_that_share_no_token_have_a_finite_error() -> None:
+    rng = np.random.default_rng(2)
+    tree = random_tree(rng, (20,), 3, 4)
+    mu = random_levels(rng, tree)
+    pi = perturbed_levels(rng, mu, 900.0)
+    promised, error = surrogate(tree, mu, pi), surrogate_error(tree, mu, pi)
+    gain = expected_reward(tree, pi) - expected_reward(tree, mu)
+    np.testing.assert_allclose(promised - error, gain, atol=ROUNDING)
 
 
 def test_a_batch_is_its_members() -> None:

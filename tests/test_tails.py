@@ -146,7 +146,7 @@ def test_presets_are_sound() -> None:
         ({"pairs": chosen("flat", "noise", ())}, "mismatch 'noise' is unknown"),
         ({"pairs": chosen("flat", "noise_0.5", (1,))}, "vocab must be from 2 to 16,777,216 tokens, got 1"),
         ({"pairs": chosen("flat", "noise_0.5", (500, 500))}, "vocab must not repeat"),
-        ({"seeds": 0}, "seeds must be a finite number > 0"),
+        ({"seeds": 1}, "seeds must be from 2 to 10,000, got 1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(change: dict[str, Any], words: str) -> None:

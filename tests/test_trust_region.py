@@ -270,5 +270,10 @@ def test_refusals_name_the_remedy() -> None:
         Problem(problem.log_mu, problem.advantage[:2], problem.weight)
     with pytest.raises(ValueError, match="advantage must be finite"):
         Problem(problem.log_mu, np.full((3, 4), np.nan), problem.weight)
+    with pytest.raises(ValueError, match=r"advantage must be at most 8e\+307 in size, got 1e\+308"):
+        Problem(problem.log_mu, np.full((3, 4), -1e308), problem.weight)
+    for wrong in (problem.log_mu - 0.1, np.full((3, 4), -np.inf), np.full((3, 4), np.nan)):
+        with pytest.raises(ValueError, match="log_mu must be log-probabilities, mu sums to"):
+            Problem(wrong, problem.advantage, problem.weight)
     with pytest.raises(ValueError, match="sum to 1 over S"):
         Problem(problem.log_mu, problem.advantage, 2 * problem.weight)

@@ -11,6 +11,7 @@ from rich.console import Console
 from divsim.cli.exact_tables import table
 from divsim.experiments.bounds_discounted import names
 from divsim.experiments.bounds_growth import spans
+from divsim.experiments.bounds_rows import violations
 from divsim.experiments.rows import Row, find, select
 from divsim.tabular.horizon import BOUNDS
 
@@ -38,9 +39,7 @@ def print_bounds(console: Console, config: Any, rows: Sequence[Row]) -> None:
     _print_discounted(console, config, rows)
     _print_trees(console, config, rows)
     _print_growth(console, config, rows)
-    judged = select(rows, quantity="violation_share")
-    broken = sum(round(row["value"] * row["tokens"]) for row in judged if _is_whole(row))
-    cases = sum(row["tokens"] for row in judged if _is_whole(row))
+    broken, cases = violations(rows)
     console.print(f"Violations: {broken:,} of {cases:,} bounds that were compared with the truth.")
     for row in select(rows, quantity="largest_error"):
         where = row.get("world", "trees")
@@ -118,12 +117,6 @@ def _exponent(config: Any, rows: Sequence[Row], world: str) -> str:
     if found["low"] is None:
         return f"{found['value']:.2f}"
     return rf"{found['value']:.2f}, 95 % \[{found['low']:.2f}, {found['high']:.2f}]"
-
-
-def _is_whole(row: Row) -> bool:
-    """The row is of all settings of its table, and of a bound proper: the smallest is one of the others."""
-    settings = (row.get(field, "all") for field in ("gamma", "tree", "noise"))
-    return all(setting == "all" for setting in settings) and row["bound"] != "smallest"
 
 
 def _label(name: str) -> str:

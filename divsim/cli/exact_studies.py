@@ -71,16 +71,18 @@ def bounds(
       processes: worker processes; by default one per core. The result does not depend on it.
 
     Returns:
-      0.
+      0, or 1 if a bound is violated or an identity fails.
     """
     from divsim.cli.bounds_tables import print_bounds
     from divsim.experiments import bounds as module
+    from divsim.experiments.bounds_rows import violations
 
     said = {"gammas": gamma, "horizons": horizons, "seeds": seeds, "seed": seed}
     config = configured(module.PRESETS[preset], said, module.check)
     rows, folder = run_into(module.EXPERIMENT, config, out, preset, resume, processes)
     print_bounds(output(), config, rows)
-    return close("bounds", (), rows, folder)
+    close("bounds", (), rows, folder)
+    return 1 if violations(rows)[0] else 0
 
 
 STUDIES: dict[str, Callable[..., int]] = {"drpo": drpo, "bounds": bounds}

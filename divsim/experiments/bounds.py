@@ -11,7 +11,7 @@ from .bounds_discounted import DISCOUNTED
 from .bounds_figures import figures
 from .bounds_growth import GROWTH
 from .bounds_horizon import TREE
-from .checks import require_distinct, require_positive, require_seed
+from .checks import require_distinct, require_positive, require_seed, require_seeds
 from .parts import assemble
 
 PARTS = (DISCOUNTED, TREE, GROWTH)
@@ -25,8 +25,6 @@ LONGEST = 512
 """A world that counts to T has tables of 2 T^2 entries."""
 LARGEST_GAMMA = 0.9999
 """The doorway's steps are small against 1 - gamma: at .999999 it is lost in rounding."""
-MOST_SEEDS = 10_000
-"""As many as the other studies take."""
 FURTHEST = 0.35
 """Total variation that every world has room for: mu takes no action that pi moves to more often than .6."""
 
@@ -58,10 +56,9 @@ def check(config: Config) -> None:
                 f"({vocab}, {horizon}); such as (2, 10)"
             )
     _check_growth(config)
-    for setting in ("mdps", "trees", "seeds"):
+    for setting in ("mdps", "trees"):
         require_positive(setting, getattr(config, setting), "it counts repetitions")
-    if config.seeds > MOST_SEEDS:
-        raise ValueError(f"seeds must be at most {MOST_SEEDS:,}, got {config.seeds}")
+    require_seeds(config.seeds)
     require_seed(config.seed)
 
 

@@ -4,12 +4,14 @@ Errors and bounds come in units of the range of what they bound, so a bound abov
 vacuous.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from divsim.tabular.policies import Floats
 
-from .rows import Key, Row, row
+from .rows import Key, Row, row, select
 from .statistics import Estimate, mean, share
 
 ROUNDING = 1e-12
@@ -59,6 +61,29 @@ def identity_row(errors: Floats, cases: int, key: Key) -> Row:
     """The largest error of an identity, over everything; errors: (seeds, ...)."""
     largest = Estimate(float(errors.max()), np.nan, np.nan, len(errors))
     return row(largest, cases, quantity="largest_error", **key)
+
+
+LARGEST_ERROR = 1e-12
+"""Of an identity, in units of the range: as `ROUNDING`."""
+
+
+def violations(rows: Sequence[Row]) -> tuple[int, int]:
+    """How often a bound was violated or an identity failed, and the comparisons of a bound with the truth.
+
+    Each comparison is counted once: in the rows of all settings, and not for the smallest of the bounds.
+    """
+    shares = [
+        one
+        for one in select(rows, quantity="violation_share")
+        if one["bound"] != "smallest" and all(one.get(field, "all") == "all" for field in POOLED)
+    ]
+    failed = sum(not one["value"] <= LARGEST_ERROR for one in select(rows, quantity="largest_error"))
+    broken = sum(round(one["value"] * one["tokens"]) for one in shares)
+    return broken + failed, sum(one["tokens"] for one in shares)
+
+
+POOLED = ("gamma", "tree", "noise")
+"""Settings over which rows also say all."""
 
 
 def pooled(array: NDArray[np.float64]) -> Floats:

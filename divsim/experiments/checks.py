@@ -39,12 +39,52 @@ def require_distinct(setting: str, values: Collection[object], what: str) -> Non
         raise ValueError(f"{setting} must be one or more distinct {what}, got {values}; name each once")
 
 
+SMALLEST_DELTA, LARGEST_DELTA = 1e-12, 1e4
+"""Nats. Below, a divergence of float64 probabilities is rounding; beyond, no token of them is far."""
+
+
 def require_deltas(deltas: tuple[float, ...]) -> None:
     """Distinct radii of the regions."""
     for delta in deltas:
-        require_positive("delta", delta, "it is the radius of a trust region, in nats")
+        if not SMALLEST_DELTA <= delta <= LARGEST_DELTA:
+            raise ValueError(
+                f"delta must be from {SMALLEST_DELTA:g} to {LARGEST_DELTA:g}, got {delta}; it is the radius "
+                "of a trust region, in nats"
+            )
     if not deltas or len({f"{delta:g}" for delta in deltas}) < len(deltas):
         raise ValueError(f"delta must be one or more distinct radii, got {deltas}; such as --delta 0.05 0.15")
+
+
+MOST_SEEDS = 10_000
+"""All of a condition are in memory at once."""
+
+
+def require_seeds(seeds: int, fewest: int = 2, why: str = "an interval needs two") -> None:
+    """Enough independent repetitions for an interval, and no more than a machine holds.
+
+    >>> require_seeds(1)
+    Traceback (most recent call last):
+    ValueError: seeds must be from 2 to 10,000, got 1; an interval needs two
+    """
+    if not fewest <= seeds <= MOST_SEEDS:
+        raise ValueError(f"seeds must be from {fewest} to {MOST_SEEDS:,}, got {seeds}; {why}")
+
+
+MOST_TOKENS = 1_000_000
+"""Of one seed; what every rule makes of them is in memory at once."""
+
+
+def require_tokens(tokens: int) -> None:
+    """A count of tokens that a machine holds.
+
+    >>> require_tokens(0)
+    Traceback (most recent call last):
+    ValueError: tokens must be from 1 to 1,000,000, got 0; they are those of one seed
+    """
+    if not 1 <= tokens <= MOST_TOKENS:
+        raise ValueError(
+            f"tokens must be from 1 to {MOST_TOKENS:,}, got {tokens}; they are those of one seed"
+        )
 
 
 def require_vocab(vocab: int) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from divsim.formulas import RULES
 
-from .checks import require_distinct, require_known, require_seed
+from .checks import require_distinct, require_known, require_seed, require_seeds
 from .compare_figures import figures
 from .pool import THREADS
 from .rows import Row, mean_row, row
@@ -198,8 +198,7 @@ def check(config: Config) -> None:
         for value in values:
             require_known(name, value, known)
         require_distinct(name, values, "names")
-    if config.seeds < 2:
-        raise ValueError(f"seeds must be >= 2, got {config.seeds}; an interval needs two")
+    require_seeds(config.seeds)
     if not 1 <= config.bases <= config.seeds:
         raise ValueError(f"bases must be from 1 to the {config.seeds} seeds, got {config.bases}")
     require_seed(config.seed)

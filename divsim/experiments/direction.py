@@ -13,8 +13,9 @@ from divsim.tabular.mismatch import MISMATCHES
 from .checks import (
     require_deltas,
     require_known,
-    require_positive,
     require_seed,
+    require_seeds,
+    require_tokens,
     require_top_k,
     require_vocab,
 )
@@ -53,6 +54,6 @@ def check(config: Config) -> None:
     require_vocab(config.vocab)
     require_top_k(config.k, config.vocab)
     require_deltas(config.deltas)
-    for setting in ("seeds", "tokens"):
-        require_positive(setting, getattr(config, setting), "it counts repetitions")
+    require_seeds(config.seeds)
+    require_tokens(config.tokens)
     require_seed(config.seed)

@@ -10,7 +10,15 @@ from divsim.tabular.environments import ENVIRONMENTS
 from divsim.tabular.language import WORLDS
 from divsim.tabular.mismatch import MISMATCHES
 
-from .checks import require_deltas, require_known, require_positive, require_seed, require_vocab
+from .checks import (
+    require_deltas,
+    require_known,
+    require_positive,
+    require_seed,
+    require_seeds,
+    require_tokens,
+    require_vocab,
+)
 from .drpo_config import Config
 from .drpo_figures import figures
 from .drpo_learning import LEARNING
@@ -43,13 +51,11 @@ def check(config: Config) -> None:
             require_positive(flag, value, remedy)
         _require_distinct(flag, [f"{value:g}" for value in values])
     require_deltas(config.far)
-    for setting in ("tokens", "seeds", "rollouts", "episodes", "minibatches", "passes", "learning_seeds"):
+    require_tokens(config.tokens)
+    for setting in ("rollouts", "episodes", "minibatches", "passes"):
         require_positive(setting, getattr(config, setting), "it is a count")
-    if config.learning_seeds < FEWEST:
-        raise ValueError(
-            f"seeds must be at least {FEWEST}, got {config.learning_seeds}; half choose a "
-            "radius, the others judge"
-        )
+    require_seeds(config.seeds)
+    require_seeds(config.learning_seeds, FEWEST, "half choose a radius, the others judge")
     if config.episodes % config.minibatches:
         raise ValueError(
             f"minibatches must divide episodes, got {config.minibatches} and {config.episodes}; "

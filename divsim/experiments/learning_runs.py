@@ -11,7 +11,7 @@ from divsim.tabular.environments import BANDITS, PROCESSES
 from divsim.tabular.rollouts import ESTIMATORS
 
 from . import frontier, learning
-from .checks import require_distinct, require_known, require_positive, require_seed
+from .checks import require_distinct, require_known, require_positive, require_seed, require_seeds
 from .learners import LEARNERS, SEEING_TOP_K
 from .learning_config import Config
 from .rows import Row
@@ -31,9 +31,6 @@ BANDIT = Config(environments=BANDITS, learners=LEARNERS)
 PROCESS = Config(environments=PROCESSES, learners=DISTINCT, rates=(0.5, 2.0, 8.0))
 _QUICK = {"learners": BRIEF, "rates": (1.0, 4.0), "scales": (0.3, 1.0), "seeds": 8, "tuning_seeds": 4,
           "rollouts": 10, "step_minibatches": 32}  # fmt: skip
-MOST_SEEDS = 10_000
-"""All seeds of a try are one tile, and learn together in memory."""
-
 LARGEST_NOISE = 100
 """Nats. Beyond, mu and pi share no token, and distances are infinite."""
 MOST_REPETITIONS = 1_000_000
@@ -79,8 +76,7 @@ def check(config: Config, worlds: Collection[str] = (*BANDITS, *PROCESSES)) -> N
         require_known("advantage", config.advantage, ESTIMATORS)
     for setting in ("rollouts", "episodes", "passes", "tuning_seeds"):
         require_positive(setting, getattr(config, setting), "it counts repetitions")
-    if not 2 <= config.seeds <= MOST_SEEDS:
-        raise ValueError(f"seeds must be from 2 to {MOST_SEEDS:,}, got {config.seeds}; an interval needs two")
+    require_seeds(config.seeds)
     for minibatches in config.minibatches:
         require_positive("minibatches", minibatches, "it counts repetitions")
         if config.episodes % minibatches:

@@ -14,8 +14,8 @@ from divsim.tabular.policies import PAIR_FAMILIES
 from .checks import (
     require_deltas,
     require_known,
-    require_positive,
     require_seed,
+    require_seeds,
     require_top_k,
     require_vocab,
 )
@@ -61,5 +61,5 @@ def check(config: Config) -> None:
     if not any(sizes(config, pairs) for pairs in config.pairs):
         raise ValueError(f"k must be below a vocabulary, got {config.sizes}; such as --k 20")
     require_deltas(config.deltas)
-    require_positive("seeds", config.seeds, "it counts repetitions")
+    require_seeds(config.seeds)
     require_seed(config.seed)

@@ -25,7 +25,7 @@ from .trust_region import (
 )
 
 TINY = 1e-300
-"""A variance below it is none: the step that it would allow is longer than any float."""
+"""A variance below it, of a gap near 1, is none: the step that it would allow is longer than any float."""
 
 
 def natural_gradient(problem: Problem, delta: ArrayLike, scope: str) -> Floats:
@@ -43,7 +43,8 @@ def natural_gradient(problem: Problem, delta: ArrayLike, scope: str) -> Floats:
       scope: "state" gives each state its own eta, "mean" one eta to all.
 
     Returns:
-      (..., S, V) log-probabilities, nats; mu where A is constant, its variance under mu 1e-300 at most.
+      (..., S, V) log-probabilities, nats; mu where A is constant: its variance under mu at most 1e-300 of its
+      squared range.
 
     Errors: ValueError for delta <= 0 or an unknown scope.
     Source: the step of [TRPO] section 6 without its line search; for the softmax derivations, T5 and T10.
@@ -53,14 +54,21 @@ def natural_gradient(problem: Problem, delta: ArrayLike, scope: str) -> Floats:
     [[0.75, 0.25]]
     """
     check_scope(scope)
-    variance = curvature(problem.log_mu, -problem.gap)
+    rising = -_near_one(problem.gap, (-1,) if scope == "state" else (-2, -1))
+    variance = curvature(problem.log_mu, rising)
     if scope == "mean":
         variance = np.sum(problem.weight * variance, axis=-1, keepdims=True)
     can_move = variance > TINY
     squared = 2 * as_radius(delta)[..., None] / np.where(can_move, variance, 1)
     eta = np.where(can_move, np.sqrt(squared), 0)
-    log_pi: Floats = exponential_path(problem.log_mu, -problem.gap, eta[..., None])
+    log_pi: Floats = exponential_path(problem.log_mu, rising, eta[..., None])
     return log_pi
+
+
+def _near_one(gap: Floats, axes: tuple[int, ...]) -> Floats:
+    """Scaled so that the largest is in [1/2, 1): by a power of two, which rounds nothing; 0 stays."""
+    _, exponent = np.frexp(np.max(gap, axis=axes, keepdims=True))
+    return np.asarray(np.ldexp(gap, -exponent))
 
 
 def mirror(problem: Problem, rate: ArrayLike) -> Floats:
@@ -157,6 +165,7 @@ def conservative(problem: Problem, alpha: ArrayLike) -> Floats:
     Returns:
       (..., S, V) log-probabilities, nats.
 
+    Errors: ValueError for an alpha outside [0, 1].
     Source: [KL02] section 4.
 
     >>> problem = Problem(np.log([[0.2, 0.3, 0.5]]), np.array([[2.0, 1.0, 0.0]]), np.array([1.0]))
@@ -164,6 +173,8 @@ def conservative(problem: Problem, alpha: ArrayLike) -> Floats:
     [[0.6, 0.15, 0.25]]
     """
     mixing = np.asarray(alpha, dtype=np.float64)[..., None, None]
+    if not np.all((mixing >= 0) & (mixing <= 1)):
+        raise ValueError(f"alpha must be in [0, 1], got {alpha!r}; it is the share of the greedy policy")
     is_best = problem.gap == 0
     mu = np.exp(problem.log_mu)
     best = np.sum(np.where(is_best, mu, 0), axis=-1, keepdims=True)

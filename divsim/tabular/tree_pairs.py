@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from divsim.formulas import difference
+
 from .policies import Floats
 from .trees import Levels, TokenTree, token_log_probs
 
@@ -52,8 +54,10 @@ def surrogate(tree: TokenTree, levels_mu: Levels, levels_pi: Levels) -> Floats:
     >>> round(float(surrogate(tree, mu, pi)), 12)
     -0.25
     """
-    log_mu, log_r = _log_ratios(levels_mu, levels_pi)
-    return np.asarray(np.sum(np.exp(log_mu) * tree.reward * np.sum(np.expm1(log_r), axis=-1), axis=-1))
+    log_mu, log_pi = token_log_probs(levels_mu), token_log_probs(levels_pi)
+    others = np.exp(sum_of_earlier(log_mu) + sum_of_later(log_mu))
+    drift = np.sum(others * difference(log_mu, log_pi), axis=-1)
+    return np.asarray(np.sum(tree.reward * drift, axis=-1))
 
 
 def surrogate_error(tree: TokenTree, levels_mu: Levels, levels_pi: Levels) -> Floats:
@@ -82,6 +86,9 @@ def surrogate_error_weights(levels_mu: Levels, levels_pi: Levels) -> Floats:
     r"""What each sequence's reward weighs in Delta, which is linear in the rewards.
 
         mu(sequence) sum_t (r_t - 1) (1 - prod_{j > t} r_j)
+            = sum_t mu(before t) (pi_t - mu_t) (mu(after t) - pi(after t))
+
+    The second form is computed: no ratio overflows.
 
     Args:
       levels_mu, levels_pi: log-probabilities of both policies, level t of shape (..., V^t, V).
@@ -95,21 +102,25 @@ def surrogate_error_weights(levels_mu: Levels, levels_pi: Levels) -> Floats:
     >>> bool(np.all(surrogate_error_weights(mu, pi) == 0))
     True
     """
-    log_mu, log_r = _log_ratios(levels_mu, levels_pi)
-    later = log_later_ratio(log_r)
-    return np.asarray(np.exp(log_mu) * np.sum(np.expm1(log_r) * -np.expm1(later), axis=-1))
+    log_mu, log_pi = token_log_probs(levels_mu), token_log_probs(levels_pi)
+    before = np.exp(sum_of_earlier(log_mu))
+    rest = difference(sum_of_later(log_pi), sum_of_later(log_mu))
+    return np.asarray(np.sum(before * difference(log_mu, log_pi) * rest, axis=-1))
 
 
-def log_later_ratio(log_r: Floats) -> Floats:
-    """log prod_{j > t} r_j for every t: (..., T) -> (..., T), 0 at the end.
+def sum_of_earlier(steps: Floats) -> Floats:
+    """Sum over j < t for every t: (..., T) -> (..., T), 0 at the beginning.
 
-    >>> log_later_ratio(np.array([1.0, 2.0, 4.0])).tolist()
+    >>> sum_of_earlier(np.array([1.0, 2.0, 4.0])).tolist()
+    [0.0, 1.0, 3.0]
+    """
+    return np.concatenate([np.zeros_like(steps[..., :1]), np.cumsum(steps[..., :-1], axis=-1)], axis=-1)
+
+
+def sum_of_later(steps: Floats) -> Floats:
+    """Sum over j > t for every t: (..., T) -> (..., T), 0 at the end.
+
+    >>> sum_of_later(np.array([1.0, 2.0, 4.0])).tolist()
     [6.0, 4.0, 0.0]
     """
-    return np.flip(np.cumsum(np.flip(log_r, axis=-1), axis=-1), axis=-1) - log_r
-
-
-def _log_ratios(levels_mu: Levels, levels_pi: Levels) -> tuple[Floats, Floats]:
-    """(..., V^T) log mu of each sequence, and (..., V^T, T) log r of each of its tokens."""
-    token_mu = token_log_probs(levels_mu)
-    return np.asarray(np.sum(token_mu, axis=-1)), token_log_probs(levels_pi) - token_mu
+    return np.flip(sum_of_earlier(np.flip(steps, axis=-1)), axis=-1)

@@ -22,6 +22,7 @@ SCOPES = ("state", "mean")
 
 LOG_TINY = -690.0  # 1e-300: a likelihood below it stays as it is, so that no quotient of two overflows
 LOG_HUGE = 700.0  # e^700 is just finite
+LARGEST_ADVANTAGE = 8e307  # so that the difference of two is a float
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,13 @@ class Problem:
 
     Attributes:
       log_mu: (..., S, V) behaviour log-probabilities, nats; -inf is allowed.
-      advantage: (..., S, V) in units of reward, finite; a constant for each state changes no optimum.
+      advantage: (..., S, V) in units of reward, at most 8e307 in size; a constant for each state changes no
+        optimum.
       weight: (..., S) how often mu is in each state, sums to 1 over S. A bandit is S = 1. A policy of T steps
         is T S states with the weight d_t(s) / T.
 
-    Errors: ValueError for shapes that disagree, an advantage that is not finite, or weights that are no
-      distribution.
+    Errors: ValueError for shapes that disagree, a mu or weights that are no distribution, or an advantage
+      that is not finite or whose differences are not.
 
     >>> Problem(np.log([[0.5, 0.5]]), np.array([[1.0, 0.0]]), np.array([1.0])).weight.shape
     (1,)
@@ -52,6 +54,14 @@ class Problem:
             raise ValueError(f"advantage and weight must have shapes {expected} as log_mu has, got {shapes}")
         if not np.all(np.isfinite(self.advantage)):
             raise ValueError("advantage must be finite, got inf or NaN; where mu is 0 pass any number")
+        largest = np.max(np.abs(self.advantage), initial=0)
+        if largest > LARGEST_ADVANTAGE:
+            raise ValueError(
+                f"advantage must be at most {LARGEST_ADVANTAGE:.0e} in size, got {largest:g}; divide by it"
+            )
+        mass = np.sum(np.exp(self.log_mu), axis=-1)
+        if not np.allclose(mass, 1, rtol=0, atol=1e-9):
+            raise ValueError(f"log_mu must be log-probabilities, mu sums to {mass}; take log_softmax")
         total = np.sum(self.weight, axis=-1)
         if not (np.all(self.weight >= 0) and np.allclose(total, 1, rtol=0, atol=1e-9)):
             raise ValueError(f"weight must be >= 0 and sum to 1 over S, got sums {total}; divide by them")

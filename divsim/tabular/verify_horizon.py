@@ -21,7 +21,7 @@ from .horizon import apart, expected_advantages, horizon_bounds
 from .ladder import TOP_SPREAD, Ladder, climb, order
 from .policies import Floats, perturbed
 from .tree_pairs import (
-    log_later_ratio,
+    sum_of_later,
     surrogate,
     surrogate_error,
     surrogate_error_weights,
@@ -111,7 +111,7 @@ def _identity_errors(pair: Pair) -> dict[str, Floats]:
     gain = expected_reward(pair.tree, pair.pi) - expected_reward(pair.tree, pair.mu)
     split = surrogate(pair.tree, pair.mu, pair.pi) - surrogate_error(pair.tree, pair.mu, pair.pi)
     log_r = token_log_probs(pair.pi) - token_log_probs(pair.mu)
-    later = log_later_ratio(log_r)
+    later = sum_of_later(log_r)
     telescoped = np.sum(np.expm1(log_r) * np.exp(later), axis=-1)
     whole = np.expm1(np.sum(log_r, axis=-1))
     sequence_kl = FORWARD_KL.measure(sequence_log_probs(pair.mu), sequence_log_probs(pair.pi))
