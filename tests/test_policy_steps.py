@@ -84,14 +84,12 @@ def test_natural_gradient_misses_by_the_root_of_delta(divergence: Divergence, sc
     np.testing.assert_allclose(np.diff(np.log(off)) / np.diff(np.log(radii)), 0.5, atol=0.05)
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("scale", [2.0**-900, 2.0**1000])
+@pytest.mark.parametrize(("scope", "scale"), product(SCOPES, (2.0**-900, 2.0**1000)))
 def test_a_natural_gradient_does_not_depend_on_the_unit_of_reward(scope: str, scale: float) -> None:
     problem = random_problem(5)
     other = replace(problem, advantage=scale * problem.advantage)
     step, same = (natural_gradient(one, 0.05, scope) for one in (problem, other))
-    np.testing.assert_array_equal(step, same)  # by a power of two: every bit
-    assert not np.allclose(step, problem.log_mu)
+    assert np.array_equal(step, same) and not np.allclose(step, problem.log_mu)
 
 
 def test_natural_gradient_can_leave_the_region_and_never_beats_the_optimum_at_its_own_distance() -> None:
@@ -318,5 +316,5 @@ def test_a_natural_gradient_of_a_policy_that_is_almost_decided_is_finite(log_rar
     log_mu = np.array([[0.0, log_rare]])
     problem = Problem(log_mu, np.array([[0.0, 1.0]]), np.array([1.0]))
     for scope in SCOPES:
-        log_pi = natural_gradient(problem, 3.0, scope)
-        assert np.all(np.isfinite(log_pi)) and np.isclose(np.exp(log_pi).sum(), 1)
+        step = natural_gradient(problem, 3.0, scope)
+        assert np.all(np.isfinite(step)) and np.isclose(np.exp(step).sum(), 1)
