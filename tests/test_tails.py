@@ -141,7 +141,7 @@ def test_presets_are_sound() -> None:
         ({"sizes": (300,)}, "k must be at most the vocabulary, got k = 300 and vocab = 200"),
         ({"sizes": (5, 5)}, "k must not repeat"),
         ({"sizes": (0,)}, "k must be a finite number > 0, got 0"),
-        ({"deltas": (-0.05,)}, "delta must be a finite number > 0, got -0.05"),
+        ({"deltas": (-0.05,)}, "delta must be from 1e-12 to 10000, got -0.05"),
         ({"pairs": chosen("flt", "noise_0.5", ())}, "world 'flt' is unknown"),
         ({"pairs": chosen("flat", "noise", ())}, "mismatch 'noise' is unknown"),
         ({"pairs": chosen("flat", "noise_0.5", (1,))}, "vocab must be from 2 to 16,777,216 tokens, got 1"),

@@ -8,6 +8,7 @@ rest are bounds.
 """
 
 from ._array import Array
+from ._door import check_record
 from .bands import band
 from .batch import AGGREGATIONS, aggregate, group_advantage, loss_weights
 from .bounds import (
@@ -123,6 +124,7 @@ __all__ = [
     "certified",
     "change",
     "change_interval",
+    "check_record",
     "cispo",
     "clip_higher",
     "cpo_penalty",

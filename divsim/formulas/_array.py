@@ -1,5 +1,7 @@
 """The one file that knows about array libraries: dispatch, lifting, gathering. No formula lives here."""
 
+import math
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import array_api_compat
@@ -36,8 +38,34 @@ def lift(array: Array) -> Array:
 
 def take(array: Array, index: Array) -> Array:
     """`array[..., index]`: (..., L) and (...) int -> (...)."""
-    xp = namespace(array)
-    return xp.take_along_axis(array, index[..., None], axis=-1)[..., 0]
+    return take_cells(array, index[..., None])[..., 0]
+
+
+def take_cells(array: Array, index: Array) -> Array:
+    """Some entries of each row: (..., V) and (..., L) int -> (..., L); leading shapes broadcast."""
+    if hasattr(array, "gather") and array.shape[:-1] == index.shape[:-1]:  # torch
+        return array.gather(-1, index)
+    return namespace(array).take_along_axis(array, index, axis=-1)
+
+
+TILE = 2**18
+"""Entries of a tile: it stays in a core's cache with what comes of it."""
+
+
+def by_rows(function: Callable[..., tuple[Array, ...]], *arrays: Array) -> tuple[Array, ...]:
+    """`function(*arrays)` of large arrays a few rows at a time: (rows, ...) each; every result likewise.
+
+    Fresh memory for each intermediate of a large vocabulary costs more than the arithmetic does. The rows
+    must not know of one another. On an accelerator everything is worked on at once.
+    """
+    rows = arrays[0].shape[0]
+    tile = max(1, TILE // max(1, math.prod(arrays[0].shape[1:])))
+    if rows <= tile or str(arrays[0].device).partition(":")[0] != "cpu":
+        return function(*arrays)
+    xp = namespace(arrays[0])
+    starts = range(0, rows, tile)
+    parts = [function(*(array[start : start + tile] for array in arrays)) for start in starts]
+    return tuple(xp.concat(column, axis=0) for column in zip(*parts, strict=True))
 
 
 def append(array: Array, last: Array) -> Array:

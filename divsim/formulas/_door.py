@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from . import _checks as checks
 from ._array import Array, detach, lift, namespace, take
@@ -59,40 +60,69 @@ def admit_record(
     pi_logits: Array, record: Record, is_response: Array | None, check: bool, log_mu_error: float
 ) -> tuple[Array, Record]:
     """A trainer's logits (..., V) and an engine's record, clean; the record in the logits' lifted dtype."""
-    _require_arrays({"pi_logits": pi_logits} | vars(record), is_response)
-    for name, rows in (("pi_logits", pi_logits), ("top_ids", record.top_ids)):
-        checks.require_rows(name, rows)
-    shape, vocab_size = tuple(pi_logits.shape[:-1]), pi_logits.shape[-1]
+    _require_arrays({"pi_logits": pi_logits}, is_response)
+    checks.require_rows("pi_logits", pi_logits)
+    checks.require_floating({"pi_logits": pi_logits})
+    checks.require_one_library({"pi_logits": pi_logits} | vars(record))
+    shape = tuple(pi_logits.shape[:-1])
+    checks.require_shape("log_mu_k", record.log_mu_k, shape, "that of pi_logits without V")
+    clean, tolerance = _clean_record(record, is_response)
+    pi_logits = _neutral_row(lift(detach(pi_logits)), is_response)
+    xp = namespace(pi_logits, clean.log_mu_k)
+    if check:
+        checks.require_logits("pi_logits", pi_logits)
+        _check_record(clean, pi_logits.shape[-1], tolerance + math.expm1(log_mu_error))
+    log_mu_k, top = (xp.astype(said, pi_logits.dtype) for said in (clean.log_mu_k, clean.top_log_mu))
+    return pi_logits, replace(clean, log_mu_k=log_mu_k, top_log_mu=top)
+
+
+def check_record(
+    action: Array, log_mu_k: Array, top_ids: Array, top_log_mu: Array, vocab_size: int, *,
+    is_response: Array | None = None, log_mu_error: float = 0.0,
+) -> None:  # fmt: skip
+    """Refuse what no engine can have said: once for a rollout whose views are made with `check=False`.
+
+    Args:
+      action, log_mu_k, top_ids, top_log_mu, is_response, log_mu_error: as in `View.from_logits`.
+      vocab_size: V.
+
+    Errors: TypeError or ValueError that names the argument, the value and the remedy.
+
+    >>> import numpy as np
+    >>> check_record(np.array([12]), np.log([0.5]), np.array([[3]]), np.log([[0.5]]), vocab_size=10)
+    Traceback (most recent call last):
+    ValueError: action must be a token id in [0, 10), got 12 at [0]; mask padding with is_response
+    """
+    checks.require_count("vocab_size", vocab_size, "tokens", "pass the size of the vocabulary")
+    checks.require_error("log_mu_error", log_mu_error)
+    clean, tolerance = _clean_record(Record(action, log_mu_k, top_ids, top_log_mu), is_response)
+    _check_record(clean, vocab_size, tolerance + math.expm1(log_mu_error))
+
+
+def _clean_record(record: Record, is_response: Array | None) -> tuple[Record, float]:
+    """Lifted and detached, neutral at padding; and the tolerance of a row sum."""
+    _require_arrays(vars(record), is_response)
+    checks.require_rows("top_ids", record.top_ids)
+    shape = tuple(record.log_mu_k.shape)
     said = {"log_mu_k": record.log_mu_k, "top_log_mu": record.top_log_mu}
     tolerance = _enter(said, shape, is_response)
-    checks.require_floating({"pi_logits": pi_logits})
-    checks.require_shape("log_mu_k", record.log_mu_k, shape, "that of pi_logits without V")
     record_shape = (*shape, record.top_ids.shape[-1])
     checks.require_shape("top_log_mu", record.top_log_mu, record_shape, "that of top_ids")
-    pi_logits = _neutral_row(lift(detach(pi_logits)), is_response)
-    xp = namespace(pi_logits, record.log_mu_k)
-
-    def like_logits(log_mu: Array) -> Array:
-        return xp.astype(lift(detach(log_mu)), pi_logits.dtype)
-
+    log_mu_k, top_log_mu = (lift(detach(one)) for one in said.values())
     is_row = None if is_response is None else is_response[..., None]
     ids = _admit_ids("top_ids", record.top_ids, record_shape, is_row)
-    top_log_mu = _neutral_row(like_logits(record.top_log_mu), is_response)
-    descending = xp.argsort(top_log_mu, axis=-1, descending=True)  # engines promise no order
+    xp = namespace(ids)
     distinct = xp.arange(ids.shape[-1], device=ids.device, dtype=ids.dtype)  # neutral rows need distinct ids
     clean = Record(
         action=_admit_ids("action", record.action, shape, is_response),
-        log_mu_k=_neutral(like_logits(record.log_mu_k), is_response, 0.0),
-        top_ids=xp.take_along_axis(_or_neutral(ids, is_row, distinct), descending, axis=-1),
-        top_log_mu=xp.take_along_axis(top_log_mu, descending, axis=-1),
+        log_mu_k=_neutral(log_mu_k, is_response, 0.0),
+        top_ids=_or_neutral(ids, is_row, distinct),
+        top_log_mu=_neutral_row(top_log_mu, is_response),
     )
-    if check:
-        _check_record(pi_logits, clean, vocab_size, tolerance + math.expm1(log_mu_error))
-    return pi_logits, clean
+    return clean, tolerance
 
 
-def _check_record(pi_logits: Array, record: Record, vocab_size: int, tolerance: float) -> None:
-    checks.require_logits("pi_logits", pi_logits)
+def _check_record(record: Record, vocab_size: int, tolerance: float) -> None:
     checks.require_token_ids("action", record.action, vocab_size)
     checks.require_token_ids("top_ids", record.top_ids, vocab_size)
     checks.require_distinct("top_ids", record.top_ids)
@@ -107,7 +137,7 @@ def _check_masses(record: Record, vocab_size: int, tolerance: float) -> None:
     xp = namespace(record.log_mu_k)
     aligned = "check that tokens and records are aligned"
     mu_k, top_mu = xp.exp(record.log_mu_k), xp.exp(record.top_log_mu)
-    cap = top_mu[..., -1]
+    cap = xp.min(top_mu, axis=-1)
     is_top = record.top_ids == record.action[..., None]
     is_outside = ~xp.any(is_top, axis=-1)
     repeated = xp.sum(xp.where(is_top, top_mu, xp.zeros_like(top_mu)), axis=-1)

@@ -41,7 +41,7 @@ def logsumexp(log_weights: Array) -> Array:
     >>> float(logsumexp(np.log(np.array([0.25, 0.5]))))  # log 3/4
     -0.2876820724517809
     """
-    shifted, peak = _below_peak(log_weights)
+    shifted, peak = below_peak(log_weights)
     return _log_total(shifted) + peak[..., 0]
 
 
@@ -58,7 +58,7 @@ def log_softmax(logits: Array) -> Array:
     >>> np.exp(log_softmax(np.log(np.array([1.0, 2.0, 5.0])))).round(3).tolist()
     [0.125, 0.25, 0.625]
     """
-    shifted, _ = _below_peak(logits)
+    shifted, _ = below_peak(logits)
     return shifted - _log_total(shifted)[..., None]
 
 
@@ -130,7 +130,7 @@ def entropy(log_pi: Array) -> Array:
     return -xp.sum(xp.exp(log_pi) * finite, axis=-1)
 
 
-def _below_peak(values: Array) -> tuple[Array, Array]:
+def below_peak(values: Array) -> tuple[Array, Array]:
     """Values below their row's largest (..., V), so that rounding is that of the result; and the largest."""
     xp = namespace(values)
     peak = xp.max(values, axis=-1, keepdims=True)

@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass, replace
 
 from . import _checks as checks
-from ._array import Array, append, fill_at, largest, namespace, take
+from ._array import Array, append, fill_at, largest, namespace, take, take_cells
 from ._door import admit_policies, admit_record, admit_sampled
 from .overlap import overlap_bracket
-from .softmax import exp_or_inf, log_softmax, logsumexp
-from .support import Record, log_complement, union_support
+from .softmax import exp_or_inf, logsumexp
+from .support import Record, hidden_mass, log_complement, union_support
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class View:
         checks.require_error("log_mu_error", log_mu_error)
         log_mu, log_pi, action = admit_policies(log_mu, log_pi, action, is_response, check, log_mu_error)
         ids = largest(log_mu, min(int(k), log_mu.shape[-1]))
-        top_log_mu = namespace(log_mu).take_along_axis(log_mu, ids, axis=-1)
+        top_log_mu = take_cells(log_mu, ids)
         record = Record(action, take(log_mu, action), ids, top_log_mu)
         view = _hide(log_pi, record, replace_last, bracket, log_mu_error, log_mu)
         return replace(view, is_response=is_response)
@@ -224,7 +224,7 @@ class View:
         checks.require_error("log_mu_error", log_mu_error)
         record = Record(action, log_mu_k, top_ids, top_log_mu)
         pi_logits, record = admit_record(pi_logits, record, is_response, check, log_mu_error)
-        view = _hide(log_softmax(pi_logits), record, replace_last, bracket, log_mu_error)
+        view = _hide(pi_logits, record, replace_last, bracket, log_mu_error)
         return replace(view, is_response=is_response)
 
 
@@ -243,35 +243,38 @@ def _others(log_prob: Array, cell: Array, log_tail: Array) -> Array:
 
 
 def _hide(
-    log_pi: Array, record: Record, replace_last: bool, bracket: bool, log_mu_error: float,
+    pi_logits: Array, record: Record, replace_last: bool, bracket: bool, log_mu_error: float,
     log_mu: Array | None = None,
 ) -> View:  # fmt: skip
-    """The top-K view of a whole pi and an engine's record of mu, or of a whole mu where it is known."""
-    xp = namespace(log_pi)
+    """The top-K view of a pi and an engine's record of mu; or, both normalised, of a whole mu."""
+    xp = namespace(pi_logits)
     ids, in_support, log_mu_kept, cell_k = union_support(record, replace_last)
-    log_pi_kept = xp.where(in_support, xp.take_along_axis(log_pi, ids, axis=-1), -xp.inf)
-    log_pi_hidden = fill_at(log_pi, ids, -xp.inf)
-    tail_size = log_pi.shape[-1] - xp.sum(xp.astype(in_support, xp.int64), axis=-1)
+    kept = xp.where(in_support, take_cells(pi_logits, ids), -xp.inf)
+    log_hidden, log_squares = hidden_mass(pi_logits, ids)
+    tail_size = pi_logits.shape[-1] - xp.sum(xp.astype(in_support, xp.int64), axis=-1)
     # The tail mass is as uncertain as what it was computed from: the retained cells, or the tail itself.
     if log_mu is None:
+        log_total = logsumexp(append(kept, log_hidden))
         log_mu_tail = log_complement(log_mu_kept, tail_size)
         source = xp.sum(xp.exp(log_mu_kept), axis=-1)
     else:
-        log_mu_tail = logsumexp(fill_at(log_mu, ids, -xp.inf))
+        log_total = xp.zeros_like(log_hidden)
+        log_mu_tail, _ = hidden_mass(log_mu, ids)
         source = xp.exp(log_mu_tail)
     view = View(
-        log_mu_kept, log_pi_kept, in_support, cell_k, log_mu_tail, logsumexp(log_pi_hidden), tail_size,
-        log_mu_cap=record.top_log_mu[..., -1],
-        pi_tail_sq=xp.exp(logsumexp(2 * log_pi_hidden)),
+        log_mu_kept, kept - log_total[..., None], in_support, cell_k, log_mu_tail, log_hidden - log_total,
+        tail_size,
+        log_mu_cap=xp.min(record.top_log_mu, axis=-1),
+        pi_tail_sq=xp.exp(log_squares - 2 * log_total),
         log_mu_error=log_mu_error,
     )  # fmt: skip
-    if record.top_ids.shape[-1] >= log_pi.shape[-1]:
+    if record.top_ids.shape[-1] >= pi_logits.shape[-1]:
         nothing = xp.zeros_like(view.log_pi_tail)
         return replace(view, is_full=True, overlap_low=nothing, overlap_high=nothing)
     if not bracket:
         return view
     low, high = overlap_bracket(
-        fill_at(xp.exp(log_pi), ids, -xp.inf),
+        fill_at(xp.exp(pi_logits - log_total[..., None]), ids, -xp.inf),
         mass=xp.exp(log_mu_tail),
         cap=xp.exp(view.field("log_mu_cap") + log_mu_error),
         slack=source * math.expm1(log_mu_error),

@@ -120,11 +120,11 @@ def backward(
 
     Args:
       model: pi.
-      batch: what is learned from.
+      batch: what is learned from; its rollout is taken for sound (`Rollout.check`).
       objective: what is optimised.
       context: in which the model runs, such as autocast.
 
-    Errors: ValueError that names a number that is not finite at a response token.
+    Errors: ValueError if the model's log-probabilities are not numbers.
     """
     with context():
         features = response_features(model, batch.rollout)
@@ -151,12 +151,14 @@ def _piece(
     record = batch.rollout
     log_pi = log_probs(logits, objective.temperature)
     action = record.response[rows, columns]
+    log_pi_k = of_token(log_pi, action)
+    if bool(torch.isnan(log_pi_k).any()):
+        raise ValueError("log pi is not a number: the weights have diverged; lower lr, or clip gradients")
     view = _view(log_pi.detach(), action, record, rows, columns, objective)
     advantage = batch.advantage[rows].to(log_pi.dtype)
     weights = batch.weights[rows, columns].to(log_pi.dtype)
     decision = objective.rule(view, advantage)
     push, surrogate = decision.weight * decision.advantage + decision.pull, decision.surrogate
-    log_pi_k = of_token(log_pi, action)
     if batch.log_ref_k is not None:
         drift = batch.log_ref_k[rows, columns] - log_pi_k.detach()
         push = push + objective.reference * k3_pull(drift)
@@ -176,9 +178,8 @@ def _view(
     if objective.whole:
         if record.log_mu is None:
             raise ValueError("the rule sees every token, but the rollout recorded only some; set whole=True")
-        return View.full(record.log_mu[rows, columns].to(log_pi.dtype), log_pi, action)
+        return View.full(record.log_mu[rows, columns].to(log_pi.dtype), log_pi, action, check=False)
     log_mu_k, top = record.log_mu_k[rows, columns], record.top_log_mu[rows, columns]
     return View.from_logits(
-        log_pi, action, log_mu_k.to(log_pi.dtype), record.top_ids[rows, columns], top.to(log_pi.dtype),
-        bracket=objective.bracket,
-    )  # fmt: skip
+        log_pi, action, log_mu_k, record.top_ids[rows, columns], top, bracket=objective.bracket, check=False
+    )

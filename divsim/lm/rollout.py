@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from divsim.formulas import View, check_record
+
 from .model import Cache, Policy
 from .precision import log_probs, of_token
 from .task import EOS, PAD
@@ -45,6 +47,16 @@ class Rollout:
     def is_response(self) -> Tensor:
         """(B, T) bool: up to the first end, which belongs to it."""
         return self.is_token[:, -self.log_mu_k.shape[1] :]
+
+    def check(self, vocab_size: int) -> None:
+        """Refuse what no engine can have said, once for all updates that learn from it.
+
+        Errors: ValueError that names what is wrong, where, and the remedy.
+        """
+        said = (self.response, self.log_mu_k, self.top_ids, self.top_log_mu)
+        check_record(*said, vocab_size, is_response=self.is_response)
+        if self.log_mu is not None:
+            View.full(self.log_mu, self.log_mu, self.response, is_response=self.is_response)
 
     def rows(self, index: Tensor) -> "Rollout":
         """Some of the rows: (n,) int64."""

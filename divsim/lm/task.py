@@ -4,6 +4,7 @@ Token 0 is padding, 1 ends an answer, 2 ends a prompt; a task's own symbols begi
 any object with the members of `Task`. What is left out: the tasks (`tasks.py`), text and its tokenizers.
 """
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Protocol
@@ -107,14 +108,21 @@ def noisy_answer(task: Task, prompt: Tokens, rng: np.random.Generator, noise: fl
     Half of the replacements are symbols with probability proportional to 1 / rank, half tokens of the prompt.
     """
     shown = list(task.answer(prompt, rng))
-    symbols = task.vocab_size - FIRST
     for place in np.flatnonzero(rng.random(len(shown)) < noise):
         if rng.random() < 0.5:
-            weight = 1.0 / np.arange(1, symbols + 1)
-            shown[place] = FIRST + int(rng.choice(symbols, p=weight / weight.sum()))
+            reached = _common_first(task.vocab_size - FIRST)
+            shown[place] = FIRST + int(np.searchsorted(reached, rng.random(), side="right"))
         else:
-            shown[place] = int(rng.choice([token for token in prompt if token != SEP]))
+            said = [token for token in prompt if token != SEP]
+            shown[place] = said[rng.integers(len(said))]
     return [*shown, EOS] if task.ends else shown
+
+
+@functools.cache
+def _common_first(symbols: int) -> NDArray[np.float64]:
+    """The running sum of probabilities proportional to 1 / rank."""
+    reached = np.cumsum(1.0 / np.arange(1, symbols + 1))
+    return np.asarray(reached / reached[-1])
 
 
 def left_padded(prompts: Sequence[Tokens], width: int) -> tuple[Ints, NDArray[np.bool_]]:

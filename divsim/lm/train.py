@@ -114,6 +114,7 @@ def collect(config: Config, state: State, device: str) -> tuple[Rollout, Tensor]
     shape = (len(repeated), longest_response(task))
     uniforms = torch.from_numpy(stream(config.seed, "samples", state.iteration).random(shape))
     rollout = sampled(behaviour, repeated, task.longest_prompt, uniforms, config.sampling, device)
+    rollout.check(task.vocab_size)
     scores = [
         reward(task, prompt, response)
         for prompt, response in zip(repeated, rollout.response.tolist(), strict=True)
