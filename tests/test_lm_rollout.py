@@ -11,9 +11,10 @@ from scipy import stats
 torch = pytest.importorskip("torch")
 
 from divsim.lm import rollout as rollouts  # noqa: E402
+from divsim.lm.fp8 import round_e4m3  # noqa: E402
 from divsim.lm.loss import response_log_probs  # noqa: E402
 from divsim.lm.model import Cache  # noqa: E402
-from divsim.lm.precision import PRECISIONS, engine, log_probs, round_e4m3  # noqa: E402
+from divsim.lm.precision import PRECISIONS, engine, log_probs  # noqa: E402
 from divsim.lm.rollout import Sampling, draw, generate, truncated  # noqa: E402
 from divsim.lm.task import EOS, PAD, left_padded  # noqa: E402
 

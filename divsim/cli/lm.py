@@ -68,7 +68,7 @@ def train(
 
         try:
             metrics = run(config, folder, chosen(device), resume, save_every, advance)
-        except (RunError, CheckpointError) as error:
+        except (RunError, CheckpointError, ValueError) as error:
             raise BadCall(str(error)) from error
     print_training(output(), metrics)
     output().print(f"written to {folder}: metrics.jsonl ({len(metrics)} iterations), config, checkpoints")

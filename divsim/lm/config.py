@@ -202,6 +202,19 @@ def check(config: Config) -> None:
         raise ValueError(f"warm_noise must be in [0, 1), got {config.warm_noise}; it is a share of tokens")
 
 
+def check_device(config: Config, device: str) -> None:
+    """Refuse what the device cannot do.
+
+    Errors: ValueError for training in float16 on a CPU: there it is slow, and bfloat16 needs no scaling.
+
+    >>> check_device(Config(), "cpu")
+    """
+    if PRECISIONS[config.precision].is_scaled and device == "cpu":
+        raise ValueError(
+            f"precision {config.precision} trains on an accelerator only, got device cpu; take bf16 or fp32"
+        )
+
+
 def _require_types(config: Config) -> None:
     """Each setting is of the kind of its default; a whole number may stand for any number."""
     usual = Config()

@@ -73,6 +73,6 @@ def trained(config: Config, folder: Path, device: str = "cpu") -> "Decoder | Tab
     saved = load(folder)
     if saved is None:
         raise ValueError(f"{folder} has no checkpoint; train it first with divsim lm train --out {folder}")
-    model = prepared(fresh(config), PRECISIONS[config.precision])
+    model = prepared(fresh(config), PRECISIONS[config.precision], device)
     load_weights(model, saved[0])
-    return model.to(device)
+    return model

@@ -94,6 +94,13 @@ class Judged:
 
 
 Context = Callable[[], AbstractContextManager[object]]
+Scale = Callable[[Tensor], Tensor]
+"""What a loss is multiplied by before the backward pass, so that small gradients do not underflow."""
+
+
+def unscaled(loss: Tensor) -> Tensor:
+    """As it is."""
+    return loss
 
 
 def response_features(model: Policy, rollout: Rollout) -> Tensor:
@@ -114,7 +121,7 @@ def response_log_probs(
 
 
 def backward(
-    model: Policy, batch: Batch, objective: Objective, context: Context = nullcontext
+    model: Policy, batch: Batch, objective: Objective, context: Context = nullcontext, scale: Scale = unscaled
 ) -> list[Judged]:
     """Add the gradient of the loss to the parameters; what was found, piece by piece.
 
@@ -123,6 +130,7 @@ def backward(
       batch: what is learned from; its rollout is taken for sound (`Rollout.check`).
       objective: what is optimised.
       context: in which the model runs, such as autocast.
+      scale: of the loss.
 
     Errors: ValueError if the model's log-probabilities are not numbers.
     """
@@ -137,7 +145,7 @@ def backward(
         with context():
             logits = model.head(leaf[start : start + objective.piece])
         loss, found = _piece(logits, batch, objective, rows, columns)
-        loss.backward()  # type: ignore[no-untyped-call]
+        scale(loss).backward()  # type: ignore[no-untyped-call]
         judged.append(found)
     if hidden.requires_grad and leaf.grad is not None:
         hidden.backward(leaf.grad)  # type: ignore[no-untyped-call]

@@ -1,12 +1,10 @@
 """What the trainer and the engine compute in: float64 to FP8, and where log-probabilities are made.
 
-Log-probabilities are made here alone, from logits that were lifted to float32 first. FP8 is simulated:
-weights are rounded to e4m3 per row and activations per token before a product in the training precision, and
-gradients pass through the rounding. What is left out: FP8 products on hardware, FP8 gradients.
+Log-probabilities are made here alone, from logits that were lifted to float32 first. FP8 itself is in
+`fp8.py`. What is left out: weights that are trained in less than float32.
 """
 
 import copy
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -15,48 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Rounding = Callable[[Tensor], Tensor]
-"""(..., d) -> (..., d), each row by itself."""
-
-
-def unrounded(x: Tensor) -> Tensor:
-    """As it is."""
-    return x
-
-
-E4M3_MAX = 448.0
-"""The largest finite number of e4m3."""
-
-
-def round_e4m3(x: Tensor) -> Tensor:
-    """Each row rounded to e4m3, its largest entry scaled to 448; gradients pass: (..., d) -> (..., d).
-
-    Source: OCP 8-bit floating point, e4m3. Saturated before the cast, whose overflow differs between devices.
-
-    >>> round_e4m3(torch.tensor([[448.0, 1.06, 0.0]])).tolist()
-    [[448.0, 1.0, 0.0]]
-    """
-    with torch.no_grad():
-        wide = x.float()
-        largest = wide.abs().amax(dim=-1, keepdim=True)
-        scale = torch.where(largest > 0, largest / E4M3_MAX, 1.0)
-        rounded = (wide / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).float() * scale
-        error = rounded.to(x.dtype) - x
-    return x + error
+from .fp8 import Product, has_products, held_product, round_e4m3, rounded_product, scaled_product
 
 
 class Linear(nn.Module):
-    """A matrix (rows, d) without a bias, and how weights and features are rounded before they multiply."""
+    """A matrix (rows, d) without a bias, and how it multiplies features."""
 
     def __init__(self, width: int, rows: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(rows, width))
-        self.round_weight: Rounding = unrounded
-        self.round_features: Rounding = unrounded
+        self.product: Product = F.linear
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d) -> (..., rows)."""
-        return F.linear(self.round_features(x), self.round_weight(self.weight))
+        return self.product(x, self.weight)
 
 
 @dataclass(frozen=True)
@@ -67,7 +37,8 @@ class Precision:
       name: as users say it.
       master: of the trained weights.
       compute: of products.
-      rounding: of weights and features before each product.
+      is_fp8: whether products are of e4m3, with results and gradients in `compute`.
+      is_scaled: whether gradients would underflow, so that the loss is scaled up.
 
     >>> PRECISIONS["bf16"].master
     torch.float32
@@ -76,7 +47,8 @@ class Precision:
     name: str
     master: torch.dtype
     compute: torch.dtype
-    rounding: Rounding = unrounded
+    is_fp8: bool = False
+    is_scaled: bool = False
 
 
 PRECISIONS = {
@@ -85,7 +57,8 @@ PRECISIONS = {
         Precision("fp64", torch.float64, torch.float64),
         Precision("fp32", torch.float32, torch.float32),
         Precision("bf16", torch.float32, torch.bfloat16),
-        Precision("fp8", torch.float32, torch.bfloat16, round_e4m3),
+        Precision("fp16", torch.float32, torch.float16, is_scaled=True),
+        Precision("fp8", torch.float32, torch.bfloat16, is_fp8=True),
     )
 }
 """By name. Trained weights are float32 or better: an update would get lost in a bfloat16 weight."""
@@ -93,12 +66,13 @@ PRECISIONS = {
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def prepared(model: Model, precision: Precision) -> Model:
-    """The same model, set up to be trained in a precision."""
-    model.to(precision.master)
+def prepared(model: Model, precision: Precision, device: str = "cpu") -> Model:
+    """The same model on a device, set up to be trained in a precision."""
+    model.to(device, precision.master)
+    trained = scaled_product if has_products(device) else rounded_product
     for module in model.modules():
         if isinstance(module, Linear):
-            module.round_weight = module.round_features = precision.rounding
+            module.product = trained if precision.is_fp8 else F.linear
     return model
 
 
@@ -120,10 +94,21 @@ def engine(model: Model, precision: Precision) -> Model:
     held = copy.deepcopy(model).to(precision.compute).requires_grad_(False).eval()
     for module in held.modules():
         if isinstance(module, Linear):
-            # A parameter of its own: a tied head is rounded, the embedding it was tied to is not.
-            module.weight = nn.Parameter(precision.rounding(module.weight), requires_grad=False)
-            module.round_weight, module.round_features = unrounded, precision.rounding
+            _hold(module, precision)
     return held
+
+
+def _hold(module: Linear, precision: Precision) -> None:
+    module.product = F.linear
+    if precision.is_fp8:
+        # A parameter of its own: a tied head is rounded, the embedding it was tied to is not.
+        module.weight = nn.Parameter(round_e4m3(module.weight), requires_grad=False)
+        on_hardware = has_products(str(module.weight.device))
+        module.product = held_product(module.weight) if on_hardware else _with_rounded_features
+
+
+def _with_rounded_features(x: Tensor, weight: Tensor) -> Tensor:
+    return F.linear(round_e4m3(x), weight)
 
 
 def log_probs(logits: Tensor, temperature: float = 1.0) -> Tensor:

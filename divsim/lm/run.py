@@ -21,8 +21,10 @@ import torch
 from divsim.run_folder import RunError, locked, read_json, require_same, write_json, write_whole
 
 from .checkpoint import load, save
-from .config import Config, check
+from .config import Config, check, check_device
 from .evaluate import evaluate
+from .fp8 import has_products
+from .precision import PRECISIONS
 from .train import begin, iterate, restore, snapshot
 from .warm_start import key, warm_start
 
@@ -51,6 +53,7 @@ def train(
     Errors: RunError or ValueError before any work; KeyboardInterrupt after a checkpoint.
     """
     check(config)
+    check_device(config, device)
     if save_every < 1:
         raise RunError(f"save_every must be >= 1, got {save_every}")
     with _opened(config, folder, device, resume), _interruptible() as wants_to_stop:
@@ -144,14 +147,15 @@ def config_of(folder: Path) -> Config:
 
 def environment(config: Config, device: str) -> dict[str, Any]:
     """What the bits of a run depend on besides its config, and what FP8 means in it."""
-    fp8 = "fp8" in (config.precision, config.rollout_precision)
+    is_fp8 = any(PRECISIONS[name].is_fp8 for name in (config.precision, config.rollout_precision))
+    fp8 = "hardware: torch._scaled_mm" if has_products(device) else "simulated: e4m3, products in bfloat16"
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in ("divsim", "torch", "numpy", "safetensors")},
         "machine": platform.machine(),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else device,
         "threads": torch.get_num_threads(),
-        "fp8": "simulated: e4m3 rounding, products in bfloat16" if fp8 else "none",
+        "fp8": fp8 if is_fp8 else "none",
         "warm_start": key(config) if config.warm_steps else "none",
     }
 

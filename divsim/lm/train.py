@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ from divsim.formulas import group_advantage, loss_weights
 
 from .config import Config
 from .evaluate import sampled
-from .loss import Batch, Context, Judged, Objective, backward, response_log_probs
+from .loss import Batch, Context, Judged, Objective, Scale, backward, response_log_probs, unscaled
 from .measures import token_measures
 from .model import Decoder, Table, load_weights, untied
 from .precision import PRECISIONS, autocast, engine, prepared
@@ -38,14 +38,16 @@ class State:
     Attributes:
       model: pi.
       optimiser: and what it remembers.
+      scaler: of the loss, in float16; otherwise it does nothing.
       past: weights at the start of the last `lag` iterations, the oldest first; copies.
       start: the warm start, for the reference term; None without one.
       iteration: finished iterations.
-      updates: finished updates.
+      updates: finished updates, without those whose gradient overflowed.
     """
 
     model: "Decoder | Table"
     optimiser: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
     past: deque[Weights]
     start: "Decoder | Table | None"
     iteration: int = 0
@@ -54,9 +56,11 @@ class State:
 
 def begin(config: Config, base: "Decoder | Table", device: str) -> State:
     """The state before the first iteration: a copy of the warm start, and an optimiser without a memory."""
-    model = prepared(copy.deepcopy(base), PRECISIONS[config.precision]).to(device)
+    precision = PRECISIONS[config.precision]
+    model = prepared(copy.deepcopy(base), precision, device)
     start = copy.deepcopy(model).requires_grad_(False) if config.reference else None
-    return State(model, _optimiser(config, model), deque(maxlen=config.lag + 1), start)
+    scaler = torch.amp.GradScaler(torch.device(device).type, enabled=precision.is_scaled)
+    return State(model, _optimiser(config, model), scaler, deque(maxlen=config.lag + 1), start)
 
 
 def _optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
@@ -88,13 +92,15 @@ def iterate(config: Config, state: State, device: str) -> dict[str, Any]:
         passes.append(judged)
         norms.append(norm)
     state.iteration += 1
+    finite = [norm for norm in norms if math.isfinite(norm)]
     return {
         "iteration": state.iteration,
         "reward": float(rewards.mean()),
         "same_reward": float((rewards == rewards[:, :1]).all(dim=-1).double().mean()),
         "length": float(rollout.is_response.sum(dim=-1).double().mean()),
-        "gradient_norm": float(np.nanmean(norms)) if not all(map(math.isnan, norms)) else None,
+        "gradient_norm": fmean(finite) if finite else None,
         "skipped": sum(map(math.isnan, norms)),
+        "overflowed": sum(map(math.isinf, norms)),
         **token_measures(passes, config.ratio_cap),
     }
 
@@ -125,32 +131,42 @@ def collect(config: Config, state: State, device: str) -> tuple[Rollout, Tensor]
 
 
 def update(config: Config, state: State, batch: Batch, context: Context) -> tuple[list[Judged], float]:
-    """One update on a minibatch; the norm of its gradient before clipping, NaN if there was nothing to do."""
+    """One update on a minibatch; the norm of its gradient before clipping.
+
+    The norm is NaN if there was nothing to do, and infinite if the gradient overflowed in float16: then the
+    weights, the optimiser and the schedule stay, and the loss is scaled less from now on.
+    """
     objective = config.objective
-    judged = gradient(state.model, batch, objective, config.rows, context)
-    state.updates += 1
+    judged = gradient(state.model, batch, objective, config.rows, context, state.scaler.scale)
     if not bool((batch.advantage != 0).any()) and not objective.regularised and not _pulls(judged):
+        state.updates += 1
         state.optimiser.zero_grad()
         return judged, math.nan
     for group in state.optimiser.param_groups:
-        group["lr"] = config.lr * schedule(config, state.updates)
-    limit = config.clip or math.inf
-    norm = nn.utils.clip_grad_norm_(state.model.parameters(), limit, error_if_nonfinite=True)
-    state.optimiser.step()
+        group["lr"] = config.lr * schedule(config, state.updates + 1)
+    state.scaler.unscale_(state.optimiser)
+    norm = nn.utils.clip_grad_norm_(
+        state.model.parameters(), config.clip or math.inf, error_if_nonfinite=not state.scaler.is_enabled()
+    )
+    state.scaler.step(state.optimiser)
+    state.scaler.update()
     state.optimiser.zero_grad()
-    return judged, float(norm)
+    overflowed = not math.isfinite(float(norm))
+    state.updates += not overflowed
+    return judged, math.inf if overflowed else float(norm)
 
 
 def gradient(
-    model: "Decoder | Table", batch: Batch, objective: Objective, rows: int, context: Context
-) -> list[Judged]:
+    model: "Decoder | Table", batch: Batch, objective: Objective, rows: int, context: Context,
+    scale: Scale = unscaled,
+) -> list[Judged]:  # fmt: skip
     """Add the gradient of a minibatch to the parameters, `rows` rows at once (0: all)."""
     count = len(batch.advantage)
     judged = []
     for part in torch.split(torch.arange(count, device=batch.advantage.device), rows or count):
         log_ref_k = None if batch.log_ref_k is None else batch.log_ref_k[part]
         some = Batch(batch.rollout.rows(part), batch.advantage[part], batch.weights[part], log_ref_k)
-        judged += backward(model, some, objective, context)
+        judged += backward(model, some, objective, context, scale)
     return judged
 
 
@@ -174,6 +190,7 @@ def snapshot(state: State) -> tuple[Weights, dict[str, Any]]:
     """All that a run needs to go on, but its config and its warm start."""
     return untied(state.model), {
         "optimiser": state.optimiser.state_dict(),
+        "scaler": state.scaler.state_dict(),
         "past": [dict(one) for one in state.past],
         "updates": state.updates,
     }
@@ -183,5 +200,6 @@ def restore(state: State, weights: Weights, saved: Mapping[str, Any]) -> None:
     """Put a run back to where it was."""
     load_weights(state.model, weights)
     state.optimiser.load_state_dict(saved["optimiser"])
+    state.scaler.load_state_dict(saved["scaler"])
     state.past.extend(saved["past"])
     state.iteration, state.updates = saved["iteration"], saved["updates"]
