@@ -263,7 +263,7 @@ def _put_along_axis(array: Any, index: Any, value: Any, axis: int) -> None:
     np.put_along_axis(array.data, index.data, np.asarray(_data(value)), axis=axis)
 
 
-_ORDERS = ("max", "min", "maximum", "minimum", "sort", "argmax")
+_ORDERS = ("max", "min", "maximum", "minimum", "sort", "argmax", "argmin")
 _MOVES = ("flip", "reshape", "broadcast_to", "take_along_axis")
 _SUMS = ("sum", "all", "any", "matmul")
 

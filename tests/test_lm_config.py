@@ -26,7 +26,7 @@ def small(**changes: Any) -> Config:
     [
         ({"task": "chess"}, "task 'chess' is unknown; it is one of sort"),
         ({"rule": "ppo"}, "rule 'ppo' is unknown"),
-        ({"precision": "fp16"}, "precision 'fp16' is unknown"),
+        ({"precision": "fp12"}, "precision 'fp12' is unknown"),
         ({"model": "huge"}, "model 'huge' is unknown"),
         ({"lr": -1.0}, "lr must be a finite number > 0, got -1.0"),
         ({"lr": math.nan}, "lr must be a finite number > 0, got nan"),

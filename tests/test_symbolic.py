@@ -30,7 +30,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     **{name: ((ROWS,), {"axis": -1, "keepdims": True}) for name in ("sum", "max", "min")},
     **{name: ((SIGNS,), {"axis": -1}) for name in ("all", "any")},
     **{name: ((ROWS, POSITIVE), {}) for name in ("maximum", "minimum")},
-    **{name: ((ROWS,), {"axis": -1}) for name in ("sort", "flip", "argmax", "argsort")},
+    **{name: ((ROWS,), {"axis": -1}) for name in ("sort", "flip", "argmax", "argmin", "argsort")},
     **{name: (((ROWS, POSITIVE),), {"axis": -1}) for name in ("concat", "stack")},
     **{name: ((ROWS,), {}) for name in ("zeros_like", "ones_like", "asarray")},
     "matmul": ((ROWS, POSITIVE.T), {}),
