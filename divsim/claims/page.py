@@ -11,7 +11,24 @@ from .records import Claim, Decision, Ledger, Measurement, Proof, Topic
 MARK = "<!-- Written by `divsim claims --write`. Edit claims/*.toml instead. -->"
 """The first line of a page; a file without it is not overwritten."""
 
-INTRODUCTION = """\
+VERDICTS = {
+    "holds": "proven, or the whole interval lies on the claimed side of the threshold",
+    "does not hold": "a counterexample is proven, or the whole interval lies on the other side",
+    "undecided": "the interval reaches to both sides, or there is none",
+    "holds in part": "it holds in one case at least, not in all; the evidence says where",
+    "fails in part": "it holds in no case; it does not hold in one case at least, and the others are open",
+    "not measured": "the run was not recorded yet",
+}
+"""What the words of a verdict mean."""
+_LEGEND = "\n".join(f"| {word} | {meaning} |" for word, meaning in VERDICTS.items())
+
+SECOND_LOOK = """\
+The interval decides, p does not. p flips the signs of the clusters' differences and asks whether 0 is likely;
+it supposes symmetric differences where the interval supposes nearly normal means. Where one of the two
+excludes 0 and the other does not, the case is too close to call with these clusters: read it as open."""
+"""What to do with an interval and a p that disagree."""
+
+INTRODUCTION = f"""\
 # Claims about masks, and what was found
 
 Each entry is a claim as a reader meets it, with what is measured or proven, and a verdict. Some are
@@ -21,12 +38,7 @@ as added later were added after the result was seen. The verdict is computed fro
 
 | verdict | meaning |
 |---|---|
-| holds | proven, or the whole interval lies on the claimed side of the threshold |
-| does not hold | a counterexample is proven, or the whole interval lies on the other side |
-| undecided | the interval reaches to both sides, or there is none |
-| holds in part | it holds in one case at least, not in all; the table says where |
-| fails in part | it holds in no case; it does not hold in one case at least, and the others are open |
-| not measured | the run was not recorded yet |
+{_LEGEND}
 
 Words of the tables. *Language* and *flat*: worlds of synthetic positions whose probabilities fall
 steeply, or as 1 / rank; *stale policy*: pi took 16 policy-gradient passes on tokens of mu; *logit
@@ -37,6 +49,8 @@ was, on the side on which it falls first; the unit of steps on both sides. *Clus
 seeds, or prompts, that have such tokens; intervals are Student's over clusters, for real tokens a
 bootstrap over prompts, for shares of 0 or 1 exact (of real tokens with every prompt counted once); *p*:
 two-sided, by flipping the signs of the clusters' differences.
+
+{SECOND_LOOK}
 
 A verdict speaks of the case in its row: these distributions, these steps. It does not say that a mask
 trains a network better. `divsim claims` prints this list in short; `divsim claims --check

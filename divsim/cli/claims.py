@@ -1,5 +1,6 @@
 """`divsim claims`: what papers claim about masks, the verdicts, and how a run compares with them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ COLOURS = {"holds": "green", "does not hold": "red", "not measured": "dim"}
 """Of verdicts; all others are yellow."""
 
 WIDE = 100
-"""Columns from which a terminal shows the evidence in the list too."""
+"""Columns from which a terminal shows the evidence beside the claim, and not below it."""
 
 
 def claims(
@@ -64,22 +65,26 @@ def _print_list(console: Console, ledger: "Ledger") -> None:
 
     wide = console.width >= WIDE
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("id", no_wrap=True)
+    if wide:
+        table.add_column("id", no_wrap=True)
     table.add_column("claim", ratio=1)
     table.add_column("verdict", no_wrap=True)
     if wide:
         table.add_column("evidence", max_width=30)
     for topic in ledger.topics:
         for claim in topic.claims:
-            cells = [claim.id, escape(claim.claim), _coloured(ledger.overall(claim))]
-            cells += [escape(summary(ledger, claim))] if wide else []
+            text, evidence = escape(claim.claim), escape(summary(ledger, claim))
+            verdict = _coloured(ledger.overall(claim))
+            below = f"[bold]{claim.id}[/]\n{text}\n[dim]{evidence}[/]"
+            cells = (claim.id, text, verdict, evidence) if wide else (below, verdict)
             table.add_row(*cells, end_section=claim is topic.claims[-1])
     console.print(table)
-    console.print("\n[dim]`divsim claims ID` prints one claim with its source, settings and evidence.[/]")
+    _print_legend(console, [ledger.overall(claim) for topic in ledger.topics for claim in topic.claims])
+    console.print("[dim]`divsim claims ID` prints one claim with its source, settings and evidence.[/]")
 
 
 def _print_claim(console: Console, ledger: "Ledger", name: str) -> None:
-    from divsim.claims.page import cases, facts
+    from divsim.claims.page import SECOND_LOOK, cases, facts
 
     claim = ledger.claim(name)
     console.print(f"[bold]{claim.id}[/]: {_coloured(ledger.overall(claim))}\n\n{escape(claim.claim)}\n")
@@ -93,6 +98,18 @@ def _print_claim(console: Console, ledger: "Ledger", name: str) -> None:
     for case, verdict, *shown in rows:
         table.add_row(escape(case), _coloured(verdict), *map(escape, shown))
     console.print(table)
+    _print_legend(console, [ledger.overall(claim), *(row[1] for row in rows)])
+    if "p" in headings:
+        console.print(SECOND_LOOK.replace("\n", " "), style="dim")
+
+
+def _print_legend(console: Console, verdicts: Sequence[str]) -> None:
+    from divsim.claims.page import VERDICTS
+
+    console.print()
+    for word, meaning in VERDICTS.items():
+        if word in verdicts:
+            console.print(f"[dim]{word}: {meaning}[/]")
 
 
 def _coloured(verdict: str) -> str:

@@ -106,7 +106,7 @@ def _print_table(console: Console, results: "Sequence[ChapterResult]") -> None:
     shown, claim = _columns(console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 0, 0, 1), header_style="bold")
     table.add_column("theorem", no_wrap=True, width=NAME)
-    table.add_column("claim", no_wrap=True, width=claim)
+    table.add_column("claim", width=claim)
     table.add_column("scope", no_wrap=True, width=SCOPE)
     for heading in shown:
         table.add_column(heading, justify="right", no_wrap=True, width=COLUMNS[heading][0])
